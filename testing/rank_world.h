@@ -1,6 +1,6 @@
 #pragma once
-// Ranks as threads inside one test: RankWorld(4).Run([](Rank& rank) { ... }). A rank that throws releases the others and
-// its error is rethrown from Run.
+// Ranks as threads inside one test: RankWorld(4).Run([](Rank& rank) { ... }). A rank that throws releases the others
+// and its error is rethrown from Run.
 
 #include <chrono>
 #include <functional>

@@ -35,9 +35,9 @@ template <class... Args>
 }  // namespace trireme
 
 // A broken promise inside the program (never wrong user input): throws Error with the condition and place.
-#define TRIREME_CHECK(condition, ...)                                                              \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]] {                                                               \
+#define TRIREME_CHECK(condition, ...)                                                                      \
+  do {                                                                                                     \
+    if (!(condition)) [[unlikely]] {                                                                       \
       ::trireme::Fail("{}:{}: expected {}: {}", __FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
-    }                                                                                              \
+    }                                                                                                      \
   } while (false)

@@ -17,14 +17,20 @@ struct Quantity {
   constexpr Quantity operator+(Quantity o) const { return Quantity(value + o.value); }
   constexpr Quantity operator-(Quantity o) const { return Quantity(value - o.value); }
   constexpr Quantity operator*(Number k) const { return Quantity(value * k); }
-  constexpr Quantity& operator+=(Quantity o) { value += o.value; return *this; }
-  constexpr Quantity& operator-=(Quantity o) { value -= o.value; return *this; }
+  constexpr Quantity& operator+=(Quantity o) {
+    value += o.value;
+    return *this;
+  }
+  constexpr Quantity& operator-=(Quantity o) {
+    value -= o.value;
+    return *this;
+  }
   // The ratio of two like quantities is a plain number.
   constexpr double operator/(Quantity o) const { return static_cast<double>(value) / static_cast<double>(o.value); }
 };
 
 using Bytes = Quantity<struct BytesTag, int64_t>;
-using Flops = Quantity<struct FlopsTag, double>;    // floating-point operations (a count, not a rate)
+using Flops = Quantity<struct FlopsTag, double>;  // floating-point operations (a count, not a rate)
 using Seconds = Quantity<struct SecondsTag, double>;
 
 }  // namespace trireme

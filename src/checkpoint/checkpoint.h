@@ -1,10 +1,10 @@
 #pragma once
-// Checkpoints: folders step-00000200/ with one safetensors file per rank that has something to save, and a manifest.json
-// (format version, step, state, every tensor's global shape and where its boxes lie, every file's size and checksum).
-// Stored by name, global shape and offsets, so that any layout can read them. A folder appears under its name only when
-// it is complete and durable (written as step-N.tmp, synced, renamed); `latest` is a symbolic link replaced by rename
-// after that, and rotation removes a folder only when nothing points at it: a kill at any moment leaves a usable newest
-// checkpoint. See docs/checkpoint-format.md.
+// Checkpoints: folders step-00000200/ with one safetensors file per rank that has something to save, and a
+// manifest.json (format version, step, state, every tensor's global shape and where its boxes lie, every file's size
+// and checksum). Stored by name, global shape and offsets, so that any layout can read them. A folder appears under its
+// name only when it is complete and durable (written as step-N.tmp, synced, renamed); `latest` is a symbolic link
+// replaced by rename after that, and rotation removes a folder only when nothing points at it: a kill at any moment
+// leaves a usable newest checkpoint. See docs/checkpoint-format.md.
 
 #include <nlohmann/json.hpp>
 
@@ -28,8 +28,8 @@ struct TensorPiece {
 
 // Collective over world: all ranks pass their pieces; the boxes of a name must partition it (checked: Error naming the
 // tensor). `state` (rank 0's counts) is free JSON. Writes directory/step-N, moves `latest`, then removes all but the
-// newest `keep` (0: keeps all). When one rank fails to write (disk full), all ranks throw, the partial folder is removed
-// and earlier checkpoints stay.
+// newest `keep` (0: keeps all). When one rank fails to write (disk full), all ranks throw, the partial folder is
+// removed and earlier checkpoints stay.
 void SaveCheckpoint(const std::filesystem::path& directory, int64_t step, const std::vector<TensorPiece>& pieces,
                     const nlohmann::json& state, int64_t keep, Communicator& world);
 

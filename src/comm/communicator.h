@@ -6,9 +6,9 @@
 // stay alive and untouched (inputs unchanged, outputs unread) until Wait returns. In-place is allowed where input and
 // output are the same tensor. A group of one rank does what the mathematics says (copies), never anything else.
 //
-// Errors: a peer that is missing after the time-out, that calls another operation, shape, type, root or reduction at the
-// same sequence number, or that has failed, makes Wait throw CommError on every member: [rank coordinate] operation,
-// group, sequence number, expected, got. Nothing hangs for longer than the time-out.
+// Errors: a peer that is missing after the time-out, that calls another operation, shape, type, root or reduction at
+// the same sequence number, or that has failed, makes Wait throw CommError on every member: [rank coordinate]
+// operation, group, sequence number, expected, got. Nothing hangs for longer than the time-out.
 //
 // Threads: a Communicator is used by one thread at a time; Abort may be called from any thread.
 
@@ -45,9 +45,9 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual int rank() const = 0;                    // in this group, 0 .. size-1
+  virtual int rank() const = 0;  // in this group, 0 .. size-1
   virtual int size() const = 0;
-  virtual const std::string& name() const = 0;     // the axis: "world", "tp", "dp", ...
+  virtual const std::string& name() const = 0;        // the axis: "world", "tp", "dp", ...
   virtual const std::vector<int>& ranks() const = 0;  // the members' world ranks; ranks()[rank()] is the caller
 
   // Sums (max, min) element by element, in rank order with at least fp32 accumulation: all ranks get the same bits.

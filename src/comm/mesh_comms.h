@@ -16,7 +16,7 @@ class MeshComms {
   // must outlive this.
   MeshComms(Communicator& world, const Mesh& mesh, CommRecorder& recorder);
 
-  Communicator& Get(Axis axis) const;   // group of this rank on tp, cp, dp or pp
+  Communicator& Get(Axis axis) const;  // group of this rank on tp, cp, dp or pp
   Communicator& world() const { return world_; }
   // Dense parameters' gradients reduce over dp x cp.
   Communicator& grad() const { return *grad_; }

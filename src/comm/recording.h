@@ -1,5 +1,6 @@
 #pragma once
-// Counts what a communicator moves: the decorator behind comm_bytes and comm_s, and behind tests that count collectives.
+// Counts what a communicator moves: the decorator behind comm_bytes and comm_s, and behind tests that count
+// collectives.
 
 #include <map>
 #include <memory>
@@ -12,10 +13,10 @@ namespace trireme {
 
 struct CommCount {
   int64_t calls = 0;
-  Bytes bytes;        // sent by this rank as a ring or pairwise algorithm would send them (docs/numerics.md): all-reduce
-                      // 2 (n-1)/n of the tensor, reduce-scatter and all-gather (n-1)/n of the whole, broadcast the tensor
-                      // from the root, all-to-all what goes to others, send the tensor
-  Seconds waited;     // blocked in Wait: exposed communication
+  Bytes bytes;     // sent by this rank as a ring or pairwise algorithm would send them (docs/numerics.md): all-reduce
+                   // 2 (n-1)/n of the tensor, reduce-scatter and all-gather (n-1)/n of the whole, broadcast the tensor
+                   // from the root, all-to-all what goes to others, send the tensor
+  Seconds waited;  // blocked in Wait: exposed communication
 };
 
 // One per rank; not thread safe.

@@ -15,7 +15,8 @@ class ThreadWorld {
  public:
   ThreadWorld(int size, std::chrono::duration<double> timeout);
   ~ThreadWorld();
-  // The world group as `rank` sees it. Call once for each rank; `describe` names ranks in errors ("dp1 tp0"; may be empty).
+  // The world group as `rank` sees it. Call once for each rank; `describe` names ranks in errors ("dp1 tp0"; may be
+  // empty).
   std::unique_ptr<Communicator> Join(int rank, std::function<std::string(int)> describe = {});
 
  private:
@@ -25,7 +26,8 @@ class ThreadWorld {
 
 // Runs body(world) on one thread for each rank and joins them. A rank that throws aborts the world, so that the others
 // leave their waits at once; then the first error is rethrown here (the cause, not its echoes).
-void RunThreadRanks(int ranks, std::chrono::duration<double> timeout, const std::function<void(Communicator& world)>& body,
+void RunThreadRanks(int ranks, std::chrono::duration<double> timeout,
+                    const std::function<void(Communicator& world)>& body,
                     std::function<std::string(int)> describe = {});
 
 }  // namespace trireme

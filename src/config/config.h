@@ -49,8 +49,8 @@ struct Config {
   }
 };
 
-// Reads YAML. `name` stands in messages (file:line:column). Unknown fields and wrong types throw UserError that suggests
-// the nearest names or the right type. Nothing is validated across fields.
+// Reads YAML. `name` stands in messages (file:line:column). Unknown fields and wrong types throw UserError that
+// suggests the nearest names or the right type. Nothing is validated across fields.
 Config ParseConfig(std::string_view yaml, std::string_view name);
 Config LoadConfig(const std::filesystem::path& path);
 

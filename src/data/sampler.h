@@ -1,7 +1,8 @@
 #pragma once
-// Which samples a step trains on: a pure function of (seed, consumed samples, global batch), whatever the layout. Sample
-// i of a token file is tokens[i*seq : i*seq+seq+1]. An epoch holds floor(samples / global) * global samples: what is left
-// over is dropped, so that no batch crosses an epoch. Shuffled, each epoch visits the samples in an order of its own.
+// Which samples a step trains on: a pure function of (seed, consumed samples, global batch), whatever the layout.
+// Sample i of a token file is tokens[i*seq : i*seq+seq+1]. An epoch holds floor(samples / global) * global samples:
+// what is left over is dropped, so that no batch crosses an epoch. Shuffled, each epoch visits the samples in an order
+// of its own.
 
 #include <cstdint>
 #include <vector>

@@ -38,7 +38,7 @@ class ParamStore : public ParamSource {
   const at::Tensor& values() const { return values_; }  // flat, [elements]
   const at::Tensor& grads() const { return grads_; }
   ElementRange RangeOf(const std::string& name) const;
-  ElementRange UnitRange(int unit) const;   // padding at its end included
+  ElementRange UnitRange(int unit) const;                   // padding at its end included
   const std::vector<int>& units() const { return units_; }  // in buffer order
 
   // Forgets the gradients: the first backward of a parameter overwrites. (No memory is touched.)

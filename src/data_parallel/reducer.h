@@ -1,7 +1,7 @@
 #pragma once
 // Sums gradients over data-parallel ranks while backward still runs. Buckets are ranges of the flat gradient buffer,
-// decided at construction from the parameter table alone: equal on all ranks. A bucket leaves when the last of its units
-// is ready; one reduction of a bucket per optimizer step, however many micro-batches were accumulated.
+// decided at construction from the parameter table alone: equal on all ranks. A bucket leaves when the last of its
+// units is ready; one reduction of a bucket per optimizer step, however many micro-batches were accumulated.
 
 #include <vector>
 

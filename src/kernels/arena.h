@@ -4,7 +4,8 @@
 // stack order. Growth beyond the reserved bytes adds a block and is counted. Under AddressSanitizer the gaps between
 // tensors and everything above the top are poisoned.
 //
-// Not thread safe: one rank, one thread. Tensors handed out are views; using one after its mark was released is an error.
+// Not thread safe: one rank, one thread. Tensors handed out are views; using one after its mark was released is an
+// error.
 
 #include <ATen/core/Tensor.h>
 
@@ -25,15 +26,18 @@ class Arena {
   // Uninitialised, contiguous, 64-byte aligned.
   at::Tensor Allocate(at::IntArrayRef sizes, at::ScalarType type);
 
-  struct Mark { size_t block = 0; size_t used = 0; };
+  struct Mark {
+    size_t block = 0;
+    size_t used = 0;
+  };
   Mark Top() const;
-  void Release(Mark mark);   // everything allocated since `mark` is gone
+  void Release(Mark mark);  // everything allocated since `mark` is gone
   void Reset() { Release(Mark{}); }
 
   Bytes used() const;
-  Bytes peak() const;        // highest used() so far
+  Bytes peak() const;  // highest used() so far
   Bytes capacity() const;
-  int64_t growths() const;   // blocks added after construction
+  int64_t growths() const;  // blocks added after construction
 
  private:
   struct Block;

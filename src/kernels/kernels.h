@@ -1,8 +1,8 @@
 #pragma once
 // Fused CPU kernels for fp32 and fp64 tensors. All tensors are contiguous unless said; outputs are given by the caller
-// and overwritten unless said. T = tokens (batch x sequence), D = hidden, H = query heads, K = key/value heads, C = head
-// width, F = MLP width, V = vocabulary rows. Loops are spread with at::parallel_for over rows; results do not depend on
-// the number of threads. Each has a plain reference in kernels/reference.h that tests compare with.
+// and overwritten unless said. T = tokens (batch x sequence), D = hidden, H = query heads, K = key/value heads, C =
+// head width, F = MLP width, V = vocabulary rows. Loops are spread with at::parallel_for over rows; results do not
+// depend on the number of threads. Each has a plain reference in kernels/reference.h that tests compare with.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,15 +22,15 @@ void RmsNormForward(const at::Tensor& x_TD, const at::Tensor& weight_D, double e
 void RmsNormBackwardInput(const at::Tensor& dy_TD, const at::Tensor& x_TD, const at::Tensor& weight_D,
                           const at::Tensor& inverse_rms_T, const at::Tensor& dx_TD);
 // dweight = sum over tokens of dy * x / rms + beta * dweight, summed in a fixed order whatever the threads.
-void RmsNormBackwardWeight(const at::Tensor& dy_TD, const at::Tensor& x_TD, const at::Tensor& inverse_rms_T, double beta,
-                           const at::Tensor& dweight_D);
+void RmsNormBackwardWeight(const at::Tensor& dy_TD, const at::Tensor& x_TD, const at::Tensor& inverse_rms_T,
+                           double beta, const at::Tensor& dweight_D);
 
-// Rotary embedding (Su et al. 2021), halves rotated as Hugging Face does: in place on the first `heads` heads of width C
-// of each row of x (row stride may exceed heads*C: x is [T, row]); token t of a sequence has position t % seq.
-// cos, sin: [seq, C/2], from RopeTables. inverse rotates back (the backward).
+// Rotary embedding (Su et al. 2021), halves rotated as Hugging Face does: in place on the first `heads` heads of width
+// C of each row of x (row stride may exceed heads*C: x is [T, row]); token t of a sequence has position t % seq. cos,
+// sin: [seq, C/2], from RopeTables. inverse rotates back (the backward).
 void RopeTables(int64_t seq, int64_t head_dim, double theta, const at::Tensor& cos, const at::Tensor& sin);
-void Rope(const at::Tensor& x, int64_t heads, int64_t head_dim, int64_t seq, const at::Tensor& cos, const at::Tensor& sin,
-          bool inverse);
+void Rope(const at::Tensor& x, int64_t heads, int64_t head_dim, int64_t seq, const at::Tensor& cos,
+          const at::Tensor& sin, bool inverse);
 
 // SwiGLU: gate_up_T2F holds gate in columns 0..F-1 and up in F..2F-1. y_TF = silu(gate) * up.
 void SwiGluForward(const at::Tensor& gate_up_T2F, const at::Tensor& y_TF);
@@ -54,8 +54,10 @@ void EmbeddingBackward(const at::Tensor& ids_T, const at::Tensor& dy_TD, int64_t
 // Vocabulary-parallel cross entropy in three local steps, with a collective between (tensor_parallel does those):
 // 1. max_T over the first `valid` columns of logits (columns past it are padding).
 void CrossEntropyMax(const at::Tensor& logits_TV, int64_t valid, const at::Tensor& max_T);
-// 2. logits become exp(logits - max) in place (padding 0); sum_T their row sums; target_T the original logit of the label
-//    minus max where the label is in this shard (first_row .. first_row + valid - 1), else 0. A label of -100 has no target.
+// 2. logits become exp(logits - max) in place (padding 0); sum_T their row sums; target_T the original logit of the
+// label
+//    minus max where the label is in this shard (first_row .. first_row + valid - 1), else 0. A label of -100 has no
+//    target.
 void CrossEntropyExp(const at::Tensor& logits_TV, int64_t valid, int64_t first_row, const at::Tensor& labels_T,
                      const at::Tensor& max_T, const at::Tensor& sum_T, const at::Tensor& target_T);
 // 3. exp_TV becomes the gradient of scale * sum(loss): (exp / sum - onehot) * scale, rows with label -100 all 0.

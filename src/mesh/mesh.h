@@ -3,8 +3,8 @@
 // so two axes can never share a group by mistake: every axis partitions the world, and ranks that differ on one axis
 // only are in exactly one common group of more than one rank. Immutable: safe from any thread.
 //
-// Experts use the same ranks on axes of their own inside each pipeline stage: expert_tp fastest, then ep, then expert_dp
-// (expert_dp = dp * cp * tp / (expert_tp * ep)).
+// Experts use the same ranks on axes of their own inside each pipeline stage: expert_tp fastest, then ep, then
+// expert_dp (expert_dp = dp * cp * tp / (expert_tp * ep)).
 
 #include <array>
 #include <string>
@@ -16,7 +16,8 @@
 namespace trireme {
 
 enum class Axis { kTp, kCp, kDp, kPp, kExpertTp, kEp, kExpertDp };
-inline constexpr std::array kAllAxes = {Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp, Axis::kExpertTp, Axis::kEp, Axis::kExpertDp};
+inline constexpr std::array kAllAxes = {Axis::kTp,       Axis::kCp, Axis::kDp,      Axis::kPp,
+                                        Axis::kExpertTp, Axis::kEp, Axis::kExpertDp};
 std::string_view AxisName(Axis axis);  // "tp", ..., "expert_dp"
 
 // Position on each axis, indexed by Axis.

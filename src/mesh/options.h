@@ -7,7 +7,7 @@
 namespace trireme {
 
 struct ParallelOptions {
-  int dp = 1;         // 0: what is left of the world size
+  int dp = 1;  // 0: what is left of the world size
   int tp = 1;
   int pp = 1;
   int cp = 1;

@@ -37,8 +37,8 @@ class ModelStage {
 
   std::unique_ptr<Activations> NewActivations() const;
 
-  // input: [T, D] from the stage before; undefined on the first stage. Returns [T, D] (lives in `kept`), undefined on the
-  // last stage, where LossSum is set instead.
+  // input: [T, D] from the stage before; undefined on the first stage. Returns [T, D] (lives in `kept`), undefined on
+  // the last stage, where LossSum is set instead.
   at::Tensor Forward(const at::Tensor& input, const MicroBatch& batch, Activations& kept);
   // Sum of the losses of the micro-batch's valid labels (not scaled). Only on the last stage, after Forward.
   double LossSum(const Activations& kept) const;

@@ -21,8 +21,8 @@ int64_t PaddedVocab(const ModelOptions& model, int tp);
 int64_t NumParameters(const ModelOptions& model);
 
 // Forward and backward of one token in a sequence of model.seq tokens, matrix products only: 3 x forward; attention
-// counts the causal half (PaLM, Chowdhery et al. 2022, appendix B, without its factor for full attention). Recomputation
-// never counts.
+// counts the causal half (PaLM, Chowdhery et al. 2022, appendix B, without its factor for full attention).
+// Recomputation never counts.
 Flops TrainFlopsPerToken(const ModelOptions& model);
 
 }  // namespace trireme

@@ -38,8 +38,10 @@ struct ModelOptions {
     v.Field("tied", tied, "the output head is the embedding matrix");
     v.Field("rope_theta", rope_theta, "base of the rotary embedding's wavelengths");
     v.Field("norm_eps", norm_eps, "added to the mean square in RMSNorm");
-    v.Field("init_std", init_std, "standard deviation of initial weights; outputs of a block get init_std / sqrt(2 layers)");
-    v.Field("padded_vocab", padded_vocab, "each tensor-parallel rank's vocabulary rows are padded to a multiple of this (a GEMM likes it)");
+    v.Field("init_std", init_std,
+            "standard deviation of initial weights; outputs of a block get init_std / sqrt(2 layers)");
+    v.Field("padded_vocab", padded_vocab,
+            "each tensor-parallel rank's vocabulary rows are padded to a multiple of this (a GEMM likes it)");
   }
 };
 

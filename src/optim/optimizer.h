@@ -17,7 +17,7 @@ namespace trireme {
 struct UpdateRange {
   int64_t begin = 0, end = 0;
   double weight_decay = 0;
-  bool counts = true;   // counted in the global norm by this rank (each logical parameter once over tp)
+  bool counts = true;  // counted in the global norm by this rank (each logical parameter once over tp)
 };
 
 class Optimizer {
@@ -33,8 +33,8 @@ class Optimizer {
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerOptions& options, at::Tensor values, at::Tensor grads,
                                          std::vector<UpdateRange> ranges);
 
-// Learning rate of step 1 .. total (step 0: before the first). Pure. Warm-up is linear from lr/warmup at step 1 to lr at
-// step `warmup`; then the schedule runs from there to `total`, reaching min_lr at step `total`.
+// Learning rate of step 1 .. total (step 0: before the first). Pure. Warm-up is linear from lr/warmup at step 1 to lr
+// at step `warmup`; then the schedule runs from there to `total`, reaching min_lr at step `total`.
 double LearningRate(const OptimizerOptions& options, int64_t step, int64_t total);
 
 // Euclidean norm of the whole model's gradient: sums of squares in fp64 over the ranges that count, added over `tp`.

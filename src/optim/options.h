@@ -29,8 +29,10 @@ struct OptimizerOptions {
     v.Field("weight_decay", weight_decay, "decoupled: weights -= lr * weight_decay * weights");
     v.Field("no_decay", no_decay, "kinds of parameters without weight decay: norms, biases, embeddings");
     v.Field("clip", clip, "gradients are scaled down to this global norm; 0 never clips");
-    v.Field("on_nan", on_nan, "what all ranks do together when the gradient norm is not finite: stop, or skip the update");
-    v.Field("schedule", schedule, "constant, cosine, linear, or wsd (constant, then linear over the last fifth), after warm-up");
+    v.Field("on_nan", on_nan,
+            "what all ranks do together when the gradient norm is not finite: stop, or skip the update");
+    v.Field("schedule", schedule,
+            "constant, cosine, linear, or wsd (constant, then linear over the last fifth), after warm-up");
     v.Field("warmup", warmup, "steps over which the learning rate rises linearly from 0");
     v.Field("min_lr", min_lr, "learning rate at the end of cosine, linear and wsd");
   }

@@ -21,18 +21,18 @@ struct Init {
 
 // How the tensor-parallel axis places a parameter.
 struct TpPlacement {
-  int dim = -1;         // the dimension that is cut; -1: every rank holds all of it
-  int64_t parts = 1;    // pieces that differ; divides tp. Ranks r with equal r / (tp / parts) hold the same piece
-  int64_t padded = 0;   // size of `dim` after padding, a multiple of `parts`; 0: the logical size, which parts divides
+  int dim = -1;        // the dimension that is cut; -1: every rank holds all of it
+  int64_t parts = 1;   // pieces that differ; divides tp. Ranks r with equal r / (tp / parts) hold the same piece
+  int64_t padded = 0;  // size of `dim` after padding, a multiple of `parts`; 0: the logical size, which parts divides
 };
 
 struct ParamSpec {
-  std::string name;     // Hugging Face name: the key in checkpoints, dumps and messages
-  Shape shape;          // logical and global: no padding, no cut
+  std::string name;  // Hugging Face name: the key in checkpoints, dumps and messages
+  Shape shape;       // logical and global: no padding, no cut
   ParamKind kind = ParamKind::kMatrix;
   Init init;
   TpPlacement tp;
-  int unit = 0;         // layer unit: 0 embedding, 1 .. L blocks, L + 1 final norm and head
+  int unit = 0;  // layer unit: 0 embedding, 1 .. L blocks, L + 1 final norm and head
 };
 
 }  // namespace trireme

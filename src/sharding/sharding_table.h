@@ -20,10 +20,10 @@ Rectangle Intersect(const Rectangle& a, const Rectangle& b);
 
 struct LocalParam {
   ParamSpec spec;
-  Shape local_shape;      // as allocated, padding included
-  Rectangle rectangle;    // the part of the logical tensor it holds; rows past rectangle.size are padding, always zero
-  int64_t replicas = 1;   // tensor-parallel ranks that hold this same piece
-  bool counts = true;     // this rank counts the piece in global sums (norms, parameter counts): first of its replicas
+  Shape local_shape;     // as allocated, padding included
+  Rectangle rectangle;   // the part of the logical tensor it holds; rows past rectangle.size are padding, always zero
+  int64_t replicas = 1;  // tensor-parallel ranks that hold this same piece
+  bool counts = true;    // this rank counts the piece in global sums (norms, parameter counts): first of its replicas
   // The piece's gradient is a partial sum on each replica (key and value heads shared by several ranks), to be added
   // over the replicas; otherwise replicas compute the same full gradient.
   bool partial_gradient = false;
