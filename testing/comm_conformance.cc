@@ -1,5 +1,6 @@
 #include "testing/comm_conformance.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -9,6 +10,9 @@
 #include <thread>
 
 namespace trireme::testing {
+
+std::string BackEndName(const ::testing::TestParamInfo<BackEnd>& info) { return info.param.name; }
+
 namespace {
 
 constexpr int kRanks[] = {1, 2, 3, 4, 7};
@@ -77,7 +81,8 @@ TEST_P(CommConformance, AllToAllSendsRowsWhereTheyBelong) {
 
 TEST_P(CommConformance, PeersMayBothSendFirst) {
   Run(2, [](Communicator& c) {
-    at::Tensor first = at::full({5}, c.rank()), second = at::full({5}, c.rank() + 10), a = at::empty({5}), b = a.clone();
+    at::Tensor first = at::full({5}, 0.f + c.rank()), second = at::full({5}, 10.f + c.rank()), a = at::empty({5}),
+               b = a.clone();
     const WorkPtr s1 = c.Send(first, 1 - c.rank()), s2 = c.Send(second, 1 - c.rank());
     const WorkPtr r1 = c.Recv(a, 1 - c.rank()), r2 = c.Recv(b, 1 - c.rank());
     r2->Wait(), r1->Wait(), s1->Wait(), s2->Wait();
@@ -131,17 +136,25 @@ TEST_P(CommConformance, DifferentSplitListsAreShown) {
 
 TEST_P(CommConformance, MissingPeerIsNamedAfterTheTimeOut) {
   const std::string error = ErrorOf([&] {
-    Run(3, [](Communicator& c) { if (c.rank() != 2) c.Barrier()->Wait(); }, 0.2);
+    Run(
+        3,
+        [](Communicator& c) {
+          if (c.rank() != 2) c.Barrier()->Wait();
+        },
+        0.2);
   });
   EXPECT_NE(error.find("missing: rank 2"), std::string::npos) << error;
   EXPECT_NE(error.find("0.2 s (train.timeout_s)"), std::string::npos) << error;
 }
 
 TEST_P(CommConformance, LatePeerGetsTheErrorToo) {
-  Run(2, [](Communicator& c) {
-    if (c.rank() == 1) SleepMs(400);
-    EXPECT_NE(ErrorOf([&] { c.Barrier()->Wait(); }).find("missing: rank 1"), std::string::npos);
-  }, 0.1);
+  Run(
+      2,
+      [](Communicator& c) {
+        if (c.rank() == 1) SleepMs(400);
+        EXPECT_NE(ErrorOf([&] { c.Barrier()->Wait(); }).find("missing: rank 1"), std::string::npos);
+      },
+      0.1);
 }
 
 TEST_P(CommConformance, ThrowingRankReleasesTheOthers) {

@@ -1,6 +1,6 @@
 #pragma once
 // What every back end must do, as tests that do not know which one runs them.
-//   INSTANTIATE_TEST_SUITE_P(Threads, CommConformance, ::testing::Values(BackEnd{"threads", RunThreads}));
+//   INSTANTIATE_TEST_SUITE_P(Threads, CommConformance, ::testing::Values(BackEnd{"threads", RunThreads}), BackEndName);
 
 #include <gtest/gtest.h>
 
@@ -18,6 +18,9 @@ struct BackEnd {
   std::function<void(int ranks, std::chrono::duration<double> timeout, const std::function<void(Communicator&)>& body)>
       run;
 };
+
+// Names the tests; its use also makes the linker take the tests from the library.
+std::string BackEndName(const ::testing::TestParamInfo<BackEnd>& info);
 
 class CommConformance : public ::testing::TestWithParam<BackEnd> {
  protected:

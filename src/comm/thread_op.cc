@@ -48,13 +48,20 @@ void ReduceRange(const ThreadOp& op, int64_t begin, int64_t end, int64_t shift, 
 
 void Reduce(const ThreadOp& op, int64_t begin, int64_t end, int64_t shift, size_t first_out, size_t last_out) {
   switch (op.entries[0].in.scalar_type()) {
-    case at::kFloat: return ReduceRange<float, float>(op, begin, end, shift, first_out, last_out);
-    case at::kDouble: return ReduceRange<double, double>(op, begin, end, shift, first_out, last_out);
-    case at::kBFloat16: return ReduceRange<c10::BFloat16, float>(op, begin, end, shift, first_out, last_out);
-    case at::kHalf: return ReduceRange<c10::Half, float>(op, begin, end, shift, first_out, last_out);
-    case at::kLong: return ReduceRange<int64_t, int64_t>(op, begin, end, shift, first_out, last_out);
-    case at::kInt: return ReduceRange<int32_t, int32_t>(op, begin, end, shift, first_out, last_out);
-    default: return ReduceRange<uint8_t, uint8_t>(op, begin, end, shift, first_out, last_out);
+    case at::kFloat:
+      return ReduceRange<float, float>(op, begin, end, shift, first_out, last_out);
+    case at::kDouble:
+      return ReduceRange<double, double>(op, begin, end, shift, first_out, last_out);
+    case at::kBFloat16:
+      return ReduceRange<c10::BFloat16, float>(op, begin, end, shift, first_out, last_out);
+    case at::kHalf:
+      return ReduceRange<c10::Half, float>(op, begin, end, shift, first_out, last_out);
+    case at::kLong:
+      return ReduceRange<int64_t, int64_t>(op, begin, end, shift, first_out, last_out);
+    case at::kInt:
+      return ReduceRange<int32_t, int32_t>(op, begin, end, shift, first_out, last_out);
+    default:
+      return ReduceRange<uint8_t, uint8_t>(op, begin, end, shift, first_out, last_out);
   }
 }
 
@@ -131,14 +138,19 @@ int64_t CountChunks(const ThreadOp& op) {
   const OpEntry& e = op.entries[0];
   const int64_t n = static_cast<int64_t>(op.entries.size());
   switch (e.kind) {
-    case OpKind::kAllReduce: return CeilDivide(e.in.numel(), kChunkElements);
+    case OpKind::kAllReduce:
+      return CeilDivide(e.in.numel(), kChunkElements);
     case OpKind::kReduceScatter:
-    case OpKind::kAllGather: return n * PieceChunks(op);
+    case OpKind::kAllGather:
+      return n * PieceChunks(op);
     case OpKind::kBroadcast:
-    case OpKind::kSendRecv: return CeilDivide(int64_t(e.in.nbytes()), kChunkBytes);
-    case OpKind::kAllToAll: return n * n;
+    case OpKind::kSendRecv:
+      return CeilDivide(int64_t(e.in.nbytes()), kChunkBytes);
+    case OpKind::kAllToAll:
+      return n * n;
     case OpKind::kBarrier:
-    case OpKind::kSplit: return 0;
+    case OpKind::kSplit:
+      return 0;
   }
   return 0;
 }
@@ -179,7 +191,8 @@ void RunChunk(const ThreadOp& op, int64_t chunk) {
                   s.in_rows[to] * row);
     }
     case OpKind::kBarrier:
-    case OpKind::kSplit: return;
+    case OpKind::kSplit:
+      return;
   }
 }
 

@@ -137,7 +137,8 @@ class ThreadWork final : public Work {
       waited_ = true;
     }
     if (op_->failed && !op_->abandoned) throw CommError(fmt::format("{}: {}", text_, op_->error));
-    if (op_->abandoned || view_->world->aborted) throw AbortedError(fmt::format("{}: {}", text_, view_->world->Reason()));
+    if (op_->abandoned || view_->world->aborted)
+      throw AbortedError(fmt::format("{}: {}", text_, view_->world->Reason()));
   }
 
   bool Done() const override { return waited_ || op_->complete || op_->failed || view_->world->aborted; }
@@ -227,8 +228,7 @@ class ThreadCommunicator final : public Communicator {
   }
   WorkPtr Send(const at::Tensor& tensor, int to) override {
     Expect(to >= 0 && to < size(), "send", "a receiver in the group");
-    return Post({rank(), to, sent_[to]++}, {rank(), to}, 0,
-                {.name = "send", .kind = OpKind::kSendRecv, .in = tensor});
+    return Post({rank(), to, sent_[to]++}, {rank(), to}, 0, {.name = "send", .kind = OpKind::kSendRecv, .in = tensor});
   }
   WorkPtr Recv(const at::Tensor& tensor, int from) override {
     Expect(from >= 0 && from < size(), "recv", "a sender in the group");
@@ -246,7 +246,8 @@ class ThreadCommunicator final : public Communicator {
       text += " {";
       for (size_t i = 0; i < groups[g].size(); ++i) {
         const int member = groups[g][i];
-        Expect(member >= 0 && member < size() && seen[size_t(member)]++ == 0, "split", "lists that partition the group");
+        Expect(member >= 0 && member < size() && seen[size_t(member)]++ == 0, "split",
+               "lists that partition the group");
         text += fmt::format("{}{}", i ? "," : "", member);
         if (member == rank()) mine = g, mine_rank = static_cast<int>(i);
       }
@@ -275,8 +276,8 @@ class ThreadCommunicator final : public Communicator {
 
   void Expect(bool good, std::string_view op, std::string_view what) const {
     if (!good) {
-      throw CommError(fmt::format("[{}] {} in group '{}' of {}: expected {}", view_->RankText(rank()), op, name(),
-                                  size(), what));
+      throw CommError(
+          fmt::format("[{}] {} in group '{}' of {}: expected {}", view_->RankText(rank()), op, name(), size(), what));
     }
   }
 

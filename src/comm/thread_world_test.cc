@@ -9,10 +9,12 @@
 namespace trireme::testing {
 
 INSTANTIATE_TEST_SUITE_P(Threads, CommConformance,
-                         ::testing::Values(BackEnd{"threads", [](int ranks, std::chrono::duration<double> timeout,
-                                                                 const std::function<void(Communicator&)>& body) {
+                         ::testing::Values(BackEnd{"threads",
+                                                   [](int ranks, std::chrono::duration<double> timeout,
+                                                      const std::function<void(Communicator&)>& body) {
                                                      RunThreadRanks(ranks, timeout, body);
-                                                   }}));
+                                                   }}),
+                         BackEndName);
 
 namespace {
 
@@ -23,9 +25,9 @@ TEST(Recording, CountsBytesOfTheRing) {
     at::Tensor t = at::full({100}, 1.f);
     comms.Get(Axis::kTp).AllReduce(t)->Wait();
     comms.grad().AllReduce(t)->Wait();
-    EXPECT_EQ(t[0].item<float>(), 4.f);                            // 2 tp x 2 dp
+    EXPECT_EQ(t[0].item<float>(), 4.f);  // 2 tp x 2 dp
     EXPECT_EQ(recorder.counts().at("tp").at("all_reduce").calls, 1);
-    EXPECT_EQ(recorder.Total("tp").bytes, Bytes(400));             // 2 (2-1)/2 of 400 bytes
+    EXPECT_EQ(recorder.Total("tp").bytes, Bytes(400));  // 2 (2-1)/2 of 400 bytes
     EXPECT_EQ(recorder.Total("dp").bytes, Bytes(400));
   });
 }

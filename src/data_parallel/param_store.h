@@ -41,6 +41,14 @@ class ParamStore : public ParamSource {
   ElementRange UnitRange(int unit) const;                   // padding at its end included
   const std::vector<int>& units() const { return units_; }  // in buffer order
 
+  // Elements of one kind that count alike in global sums; padding of units excluded; ascending.
+  struct ParamRun {
+    int64_t begin = 0, end = 0;
+    ParamKind kind = ParamKind::kMatrix;
+    bool counts = true;
+  };
+  std::vector<ParamRun> Runs() const;
+
   // Forgets the gradients: the first backward of a parameter overwrites. (No memory is touched.)
   void BeginStep();
   // Zero-fills gradients of a unit's parameters that no backward has written since BeginStep.
@@ -52,7 +60,12 @@ class ParamStore : public ParamSource {
   std::vector<int> units_;
   std::map<int, ElementRange> unit_ranges_;
   std::map<std::string, ElementRange> ranges_;
-  // (flags: the implementer's)
+  struct Taken {
+    std::vector<std::string> names;
+    ElementRange range;
+    bool written;
+  };
+  std::deque<Taken> taken_;  // a deque: addresses of `written` stay
 };
 
 }  // namespace trireme

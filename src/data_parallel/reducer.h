@@ -3,6 +3,8 @@
 // decided at construction from the parameter table alone: equal on all ranks. A bucket leaves when the last of its
 // units is ready; one reduction of a bucket per optimizer step, however many micro-batches were accumulated.
 
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "base/units.h"
@@ -23,10 +25,16 @@ class Reducer {
   // Waits until all gradients are reduced. All units must have been ready. Then the next step may begin.
   void Finish();
 
-  const std::vector<ElementRange>& buckets() const;
+  const std::vector<ElementRange>& buckets() const { return buckets_; }
 
  private:
-  // (the implementer's)
+  ParamStore& params_;
+  Communicator& grad_;
+  std::unique_ptr<Communicator> replicas_;            // tensor-parallel ranks that hold the same piece
+  std::map<int, std::vector<ElementRange>> partial_;  // by unit: summed over replicas_ first
+  std::vector<ElementRange> buckets_;
+  std::vector<WorkPtr> works_;
+  size_t ready_ = 0;  // units of this step that are ready
 };
 
 }  // namespace trireme

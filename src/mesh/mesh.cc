@@ -57,8 +57,8 @@ Mesh::Mesh(const ParallelOptions& options) {
   }
   const int per_stage = world_ / options.pp, experts = options.expert_tp * options.ep;
   if (per_stage % experts != 0) {
-    FailUser("parallel.expert_tp {} x parallel.ep {} = {} must divide dp {} x cp {} x tp {} = {}", options.expert_tp, options.ep,
-             experts, options.dp, options.cp, options.tp, per_stage);
+    FailUser("parallel.expert_tp {} x parallel.ep {} = {} must divide dp {} x cp {} x tp {} = {}", options.expert_tp,
+             options.ep, experts, options.dp, options.cp, options.tp, per_stage);
   }
   set(Axis::kExpertDp, per_stage / experts);
 }

@@ -22,8 +22,9 @@ ParallelOptions Degrees(int tp, int cp, int dp, int pp, std::vector<std::string>
   return options;
 }
 
-// A published recipe for this layout lists {0,1} as a data-parallel group. But ranks 0 and 1 share a tensor-parallel group:
-// they hold different pieces of one matrix, and adding their gradients up mixes them. Groups asked by axis cannot collide.
+// A published recipe for this layout lists {0,1} as a data-parallel group. But ranks 0 and 1 share a tensor-parallel
+// group: they hold different pieces of one matrix, and adding their gradients up mixes them. Groups asked by axis
+// cannot collide.
 TEST(Mesh, SixteenRanksOfTp4Pp2Dp2) {
   const Mesh mesh(Degrees(4, 1, 2, 2, {"tp", "dp", "pp"}));
   EXPECT_EQ(mesh.world(), 16);

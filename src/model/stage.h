@@ -35,7 +35,7 @@ class ModelStage {
              int last_unit);
   ~ModelStage();
 
-  std::unique_ptr<Activations> NewActivations() const;
+  std::shared_ptr<Activations> NewActivations() const;
 
   // input: [T, D] from the stage before; undefined on the first stage. Returns [T, D] (lives in `kept`), undefined on
   // the last stage, where LossSum is set instead.
@@ -59,8 +59,14 @@ class ModelStage {
   Bytes peak() const;
 
  private:
+  at::Tensor BackwardUnits(const at::Tensor& dy, Activations& kept, bool with_weights,
+                           const std::function<void(int)>& unit_done);
+
+  ModelOptions model_;
+  int first_unit_, last_unit_;
   std::vector<std::unique_ptr<Unit>> units_;
-  // (private state is the implementer's)
+  Arena scratch_;
+  Bytes activations_peak_;
 };
 
 }  // namespace trireme

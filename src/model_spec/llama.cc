@@ -25,7 +25,8 @@ std::vector<ParamSpec> ParamTable(const ModelOptions& m, int tp) {
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const int unit = static_cast<int>(layer) + 1;
     const auto add = [&](const char* name, Shape shape, ParamKind kind, Init init, TpPlacement placement) {
-      table.push_back({fmt::format("model.layers.{}.{}.weight", layer, name), std::move(shape), kind, init, placement, unit});
+      table.push_back(
+          {fmt::format("model.layers.{}.{}.weight", layer, name), std::move(shape), kind, init, placement, unit});
     };
     add("input_layernorm", {m.hidden}, ParamKind::kNorm, ones, whole);
     add("self_attn.q_proj", {q, m.hidden}, ParamKind::kMatrix, normal, columns);
@@ -52,8 +53,10 @@ int64_t NumParameters(const ModelOptions& model) {
 Flops TrainFlopsPerToken(const ModelOptions& m) {
   const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   const int64_t matrices = m.layers * (m.hidden * (2 * q + 2 * kv) + 3 * m.hidden * m.ffn) + m.vocab * m.hidden;
-  // Scores and their product with the values: 2 x 2 x q for each of the (seq + 1) / 2 keys that a token sees on average.
-  const double attention = static_cast<double>(m.layers) * 4.0 * static_cast<double>(q) * static_cast<double>(m.seq + 1) / 2.0;
+  // Scores and their product with the values: 2 x 2 x q for each of the (seq + 1) / 2 keys that a token sees on
+  // average.
+  const double attention =
+      static_cast<double>(m.layers) * 4.0 * static_cast<double>(q) * static_cast<double>(m.seq + 1) / 2.0;
   return Flops(3.0 * (2.0 * static_cast<double>(matrices) + attention));
 }
 

@@ -27,7 +27,8 @@ TEST(Llama, CountsItsParameters) {
   EXPECT_EQ(NumParameters(tied), NumParameters(Tiny()) - 80);
 }
 
-// Matrices: 2 x (128 + 64 + 288) + 80 = 1040 weights, 2 FLOPs each; attention: 2 layers x 4 x 8 x 2 keys on average = 128.
+// Matrices: 2 x (128 + 64 + 288) + 80 = 1040 weights, 2 FLOPs each; attention: 2 layers x 4 x 8 x 2 keys on average =
+// 128.
 TEST(Llama, CountsItsFlops) { EXPECT_EQ(TrainFlopsPerToken(Tiny()).value, 3.0 * (2 * 1040 + 128)); }
 
 TEST(Llama, PadsTheVocabularyForEachRank) {

@@ -19,8 +19,9 @@ LocalParam Localize(const ParamSpec& spec, int tp, int tp_rank) {
   const auto dim = static_cast<size_t>(spec.tp.dim);
   const int64_t parts = spec.tp.parts, whole = spec.tp.padded > 0 ? spec.tp.padded : spec.shape[dim];
   if (parts < 1 || tp % parts != 0 || whole % parts != 0) {
-    FailUser("{}: {} pieces of dimension {} ({} rows) over tp {}: the pieces must divide both; choose another parallel.tp",
-             spec.name, parts, dim, whole, tp);
+    FailUser(
+        "{}: {} pieces of dimension {} ({} rows) over tp {}: the pieces must divide both; choose another parallel.tp",
+        spec.name, parts, dim, whole, tp);
   }
   local.replicas = tp / parts;
   const int64_t piece = tp_rank / local.replicas, rows = whole / parts;
