@@ -65,6 +65,9 @@ void ResolveModel(ModelOptions& model);
 // rule, a working alternative. Does not touch the file system.
 void ResolveConfig(Config& config, int ranks);
 
+// Throws UserError for a resolved layout that this version can describe (`trireme mesh`) but not train.
+void CheckTrainable(const Config& config);
+
 // Settings that are given but have no effect in this run, one sentence each.
 std::vector<std::string> UnusedSettings(const Config& config);
 
