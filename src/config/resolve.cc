@@ -182,6 +182,9 @@ void CheckRun(const Config& c, Findings& f) {
   f.AtLeast<int64_t>("checkpoint.every", c.checkpoint.every, -1);
   f.AtLeast<int64_t>("checkpoint.keep", c.checkpoint.keep, 0);
   f.AtLeast<int64_t>("log.every", c.log.every, 1);
+  f.AtLeast<int64_t>("log.sample", c.log.sample, 0);
+  if (c.log.sample > 0 && c.checkpoint.every < 0)
+    f.Add("log.sample: {} needs the checkpoint that checkpoint.every: -1 never writes; use 0", c.log.sample);
   for (const int64_t step : c.log.dump.steps) f.AtLeast<int64_t>("log.dump.steps", step, 1);
 }
 

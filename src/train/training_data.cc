@@ -1,0 +1,62 @@
+#include "train/training_data.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "data/pack.h"
+#include "data/sampler.h"
+#include "data/token_file.h"
+
+namespace trireme {
+namespace {
+
+void WriteSynthetic(const Config& config, const std::string& prefix) {
+  // Enough for sixteen steps: what is timed does not depend on whether samples come back.
+  const int64_t count = 16 * config.batch.global * config.model.seq + 1;
+  const Philox random(config.seed, "synthetic tokens");
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    tokens[static_cast<size_t>(i)] =
+        static_cast<int32_t>(random.Bits64(static_cast<uint64_t>(i)) % static_cast<uint64_t>(config.model.vocab));
+  }
+  TokenFileWriter writer(prefix, config.model.vocab);
+  writer.Append(tokens);
+  writer.EndDocument();
+  writer.Finish();
+}
+
+}  // namespace
+
+TrainingData PrepareData(const Config& config, const std::filesystem::path& run_dir) {
+  TrainingData data;
+  data.loss_mask = config.data.loss_mask;
+  data.prefix = config.data.tokens.empty() ? (run_dir / "tokens").string() : config.data.tokens;
+  if (config.data.synthetic) {
+    WriteSynthetic(config, data.prefix);
+  } else if (!config.data.text.empty()) {
+    PackText({config.data.text.begin(), config.data.text.end()}, data.prefix);
+  }
+  const int64_t tokens = TokenFile(data.prefix).num_tokens();
+  data.validation_tokens = static_cast<int64_t>(static_cast<double>(tokens) * config.data.validation);
+  data.train_tokens = tokens - data.validation_tokens;
+  const int64_t samples = NumSamples(data.train_tokens, config.model.seq);
+  if (samples < config.batch.global) {
+    FailUser(
+        "batch.global: {} sequences of model.seq {} need {} tokens, but the training split of {} has {} ({} "
+        "sequences); "
+        "take more text, or lower batch.global or model.seq",
+        config.batch.global, config.model.seq, config.batch.global * config.model.seq + 1, data.prefix,
+        data.train_tokens, samples);
+  }
+  if (config.train.eval_every > 0 && NumSamples(data.validation_tokens, config.model.seq) == 0) {
+    FailUser(
+        "train.eval_every: {}, but the validation split has {} tokens, less than one sequence of {} + 1; raise "
+        "data.validation, or set train.eval_every: 0",
+        config.train.eval_every, data.validation_tokens, config.model.seq);
+  }
+  return data;
+}
+
+}  // namespace trireme
