@@ -6,6 +6,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
+#include "kernels/lane_sum.h"
 
 namespace trireme::kernels {
 namespace {
@@ -38,10 +39,9 @@ void CrossEntropyExp(const at::Tensor& logits, int64_t valid, int64_t first_row,
         const T best = max.const_data_ptr<T>()[t];
         const int64_t label = labels.const_data_ptr<int64_t>()[t] - first_row;
         target.mutable_data_ptr<T>()[t] = label >= 0 && label < valid ? row[label] - best : T{0};
-        T total = 0;
-        for (int64_t v = 0; v < valid; ++v) total += row[v] = std::exp(row[v] - best);
+        for (int64_t v = 0; v < valid; ++v) row[v] = std::exp(row[v] - best);
         std::fill(row + valid, row + width, T{0});
-        sum.mutable_data_ptr<T>()[t] = total;
+        sum.mutable_data_ptr<T>()[t] = LaneSum<T>(valid, [row](int64_t v) { return row[v]; });
       }
     });
   });

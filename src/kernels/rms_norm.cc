@@ -1,10 +1,12 @@
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
+#include "kernels/lane_sum.h"
 
 namespace trireme::kernels {
 
@@ -18,8 +20,7 @@ void RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double eps, c
     at::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const T* row = in + t * width;
-        T squares = 0;
-        for (int64_t d = 0; d < width; ++d) squares += row[d] * row[d];
+        const T squares = LaneSum<T>(width, [row](int64_t d) { return row[d] * row[d]; });
         const T scale = T{1} / std::sqrt(squares / static_cast<T>(width) + static_cast<T>(eps));
         inverse[t] = scale;
         for (int64_t d = 0; d < width; ++d) out[t * width + d] = row[d] * scale * w[d];
@@ -40,8 +41,7 @@ void RmsNormBackwardInput(const at::Tensor& dy, const at::Tensor& x, const at::T
     at::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t o = t * width;
-        T dot = 0;
-        for (int64_t d = 0; d < width; ++d) dot += g[o + d] * w[d] * in[o + d];
+        const T dot = LaneSum<T>(width, [=](int64_t d) { return g[o + d] * w[d] * in[o + d]; });
         const T r = inverse[t], k = r * r * r * dot / static_cast<T>(width);
         for (int64_t d = 0; d < width; ++d) out[o + d] += r * g[o + d] * w[d] - k * in[o + d];
       }
