@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/hash.h"
 #include "checkpoint/hugging_face.h"
 #include "model_spec/model_spec.h"
 
@@ -147,6 +148,25 @@ StepResult Session::Step(int64_t step, bool want_stop, const std::function<void(
   result.updated = finite && result.tokens > 0;
   if (result.updated) optimizer_->Step(step, result.lr, ClipScale(result.grad_norm, config_.optimizer.clip));
   return result;
+}
+
+uint64_t Session::DataHash(int64_t step) {
+  const int64_t mine = config_.batch.global / mesh_.Size(Axis::kDp);
+  at::Tensor local = at::empty({mine}, at::kLong), all = at::empty({config_.batch.global}, at::kLong);
+  int64_t* out = local.mutable_data_ptr<int64_t>();
+  const std::vector<int64_t> samples =
+      sampler_->Batch((step - 1) * config_.batch.global, mesh_.Size(Axis::kDp), coordinate_[Axis::kDp]);
+  for (const MicroBatch& batch : LoadMicroBatches(*loader_, samples)) {
+    for (int64_t row = 0; row < batch.tokens_BT.size(0); ++row) {
+      StreamingHash64 hash;
+      for (const at::Tensor& part : {batch.tokens_BT[row], batch.labels_BT[row]}) {
+        hash.Update({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()});
+      }
+      *out++ = static_cast<int64_t>(hash.Value());
+    }
+  }
+  comms_.Get(Axis::kDp).AllGather(all, local)->Wait();
+  return Hash64({static_cast<const std::byte*>(all.const_data_ptr()), all.nbytes()});
 }
 
 double Session::ValidationLoss() {

@@ -37,6 +37,8 @@ class Session {
   // runs when the gradients are reduced, before clipping and the update. Throws Error when the gradient is not finite
   // and on_nan is stop.
   StepResult Step(int64_t step, bool want_stop = false, const std::function<void()>& on_gradients = {});
+  // Checksum of the global batch of step `step`: the same whatever the layout.
+  uint64_t DataHash(int64_t step);
 
   // Mean loss over the validation tokens. Only when HasValidation.
   double ValidationLoss();

@@ -22,6 +22,7 @@
 #include "report/progress.h"
 #include "report/rank_log.h"
 #include "report/tensorboard.h"
+#include "train/audit.h"
 #include "train/session.h"
 #include "train/training_data.h"
 
@@ -91,6 +92,7 @@ class RankLoop {
       done_ = reader.step();
       log_.Write(done_, fmt::format("resumed from {}", resume->string()));
     }
+    auditor_.emplace(session_, config_.log, request.run_dir, done_);
     if (world.rank() == 0) reporter_.emplace(request, done_);
   }
 
@@ -98,7 +100,9 @@ class RankLoop {
     for (int64_t step = done_ + 1; step <= config_.train.steps; ++step) {
       const auto begin = Clock::now();
       session_.recorder().Reset();
-      const StepResult result = session_.Step(step, request_.stop != nullptr && request_.stop->load());
+      const bool audited = auditor_->Wants(step);
+      const auto on_gradients = audited ? std::function<void()>([&] { auditor_->Gradients(step); }) : nullptr;
+      const StepResult result = session_.Step(step, request_.stop != nullptr && request_.stop->load(), on_gradients);
       done_ = step;
       if (!result.updated)
         log_.Write(step, result.tokens == 0 ? "no valid label: no update" : "gradient not finite: update skipped");
@@ -106,6 +110,7 @@ class RankLoop {
       const CommCount dp = session_.recorder().Total("dp"),
                       tp = session_.recorder().Total("tp");  // before validation talks
       const bool last = step == config_.train.steps;
+      if (audited) auditor_->Finish(step, result);
       std::optional<double> valid_loss;
       if (session_.HasValidation() &&
           (last || (config_.train.eval_every > 0 && step % config_.train.eval_every == 0))) {
@@ -166,6 +171,7 @@ class RankLoop {
   Communicator& world_;
   Session session_;
   RankLog log_;
+  std::optional<Auditor> auditor_;
   std::optional<Reporter> reporter_;
   int64_t done_ = 0;
 };
