@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "apps/commands.h"
+#include "base/error.h"
 #include "checkpoint/checkpoint.h"
 
 namespace trireme::apps {
@@ -23,10 +24,15 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
 
   CLI::App* verify = command->add_subcommand("verify", "reads every file and compares its checksum");
   verify->add_option("dir", *directory, "a step-N folder")->required();
-  verify->callback([directory] {
+  verify->callback([directory, &exit_code] {
     const CheckpointReader reader(*directory);
-    reader.VerifyChecksums();
-    fmt::print("step {}: {} tensors, every checksum agrees\n", reader.step(), reader.Names().size());
+    try {
+      reader.VerifyChecksums();
+      fmt::print("step {}: {} tensors, every checksum agrees\n", reader.step(), reader.Names().size());
+    } catch (const Error& e) {
+      fmt::print("{}\n", e.what());
+      exit_code = 3;
+    }
   });
 }
 

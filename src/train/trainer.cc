@@ -206,16 +206,17 @@ TrainOutcome Train(TrainRequest request) {
   request.config = ResolveForTraining(std::move(request.config), request.ranks);
   const Mesh mesh(request.config.parallel);
   for (const std::string& text : UnusedSettings(request.config)) std::fprintf(stderr, "warning: %s\n", text.c_str());
-  for (const std::string& path : request.config.data.text) {
-    if (!fs::is_regular_file(path)) FailUser("data.text: {}: no such file; give text files that exist", path);
-  }
+  // Every input is looked at before anything is written or started.
+  const TrainingData data = PlanData(request.config, request.run_dir);
+  const std::optional<fs::path> resume = CheckpointToResume(request);
+  if (resume) CheckpointReader{*resume};
+  if (!request.config.model.from.empty()) OpenHuggingFaceWeights(request.config.model.from);
   if (request.dry_run) {
     std::fputs(PrintConfig(request.config).c_str(), stdout);
     return TrainOutcome::kDone;
   }
   PrepareRunFolder(request, mesh);
-  const TrainingData data = PrepareData(request.config, request.run_dir);
-  const std::optional<fs::path> resume = CheckpointToResume(request);
+  WriteData(request.config, data);
   std::fprintf(stderr, "%d ranks (dp %d x tp %d), %.2f M parameters, run folder %s\n", mesh.world(),
                mesh.Size(Axis::kDp), mesh.Size(Axis::kTp),
                static_cast<double>(NumParameters(request.config.model)) / 1e6, request.run_dir.c_str());

@@ -12,14 +12,14 @@
 namespace trireme {
 namespace {
 
+// Enough for sixteen steps: what is timed does not depend on whether samples come back.
+int64_t NumSyntheticTokens(const Config& config) { return 16 * config.batch.global * config.model.seq + 1; }
+
 void WriteSynthetic(const Config& config, const std::string& prefix) {
-  // Enough for sixteen steps: what is timed does not depend on whether samples come back.
-  const int64_t count = 16 * config.batch.global * config.model.seq + 1;
   const Philox random(config.seed, "synthetic tokens");
-  std::vector<int32_t> tokens(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    tokens[static_cast<size_t>(i)] =
-        static_cast<int32_t>(random.Bits64(static_cast<uint64_t>(i)) % static_cast<uint64_t>(config.model.vocab));
+  std::vector<int32_t> tokens(static_cast<size_t>(NumSyntheticTokens(config)));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>(random.Bits64(i) % static_cast<uint64_t>(config.model.vocab));
   }
   TokenFileWriter writer(prefix, config.model.vocab);
   writer.Append(tokens);
@@ -27,18 +27,30 @@ void WriteSynthetic(const Config& config, const std::string& prefix) {
   writer.Finish();
 }
 
+int64_t FileSize(const char* field, const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) FailUser("{}: {}: no such file; give a file that exists", field, path);
+  return static_cast<int64_t>(std::filesystem::file_size(path));
+}
+
+int64_t CountTokens(const Config& config) {
+  if (config.data.synthetic) return NumSyntheticTokens(config);
+  if (!config.data.tokens.empty()) return TokenFile(config.data.tokens).num_tokens();
+  int64_t tokens = 0;
+  for (const std::string& path : config.data.text) tokens += FileSize("data.text", path);  // a byte is a token
+  return tokens;
+}
+
 }  // namespace
 
-TrainingData PrepareData(const Config& config, const std::filesystem::path& run_dir) {
+TrainingData PlanData(const Config& config, const std::filesystem::path& run_dir) {
   TrainingData data;
   data.loss_mask = config.data.loss_mask;
   data.prefix = config.data.tokens.empty() ? (run_dir / "tokens").string() : config.data.tokens;
-  if (config.data.synthetic) {
-    WriteSynthetic(config, data.prefix);
-  } else if (!config.data.text.empty()) {
-    PackText({config.data.text.begin(), config.data.text.end()}, data.prefix);
+  const int64_t tokens = CountTokens(config);
+  if (!data.loss_mask.empty() && FileSize("data.loss_mask", data.loss_mask) != tokens) {
+    FailUser("data.loss_mask: {}: expected {} bytes, one a token, got {}", data.loss_mask, tokens,
+             FileSize("data.loss_mask", data.loss_mask));
   }
-  const int64_t tokens = TokenFile(data.prefix).num_tokens();
   data.validation_tokens = static_cast<int64_t>(static_cast<double>(tokens) * config.data.validation);
   data.train_tokens = tokens - data.validation_tokens;
   const int64_t samples = NumSamples(data.train_tokens, config.model.seq);
@@ -57,6 +69,11 @@ TrainingData PrepareData(const Config& config, const std::filesystem::path& run_
         config.train.eval_every, data.validation_tokens, config.model.seq);
   }
   return data;
+}
+
+void WriteData(const Config& config, const TrainingData& data) {
+  if (config.data.synthetic) WriteSynthetic(config, data.prefix);
+  if (!config.data.text.empty()) PackText({config.data.text.begin(), config.data.text.end()}, data.prefix);
 }
 
 }  // namespace trireme

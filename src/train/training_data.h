@@ -16,8 +16,11 @@ struct TrainingData {
   int64_t validation_tokens = 0;
 };
 
-// Packs data.text into run_dir/tokens.{bin,idx} (or makes synthetic tokens there), or checks data.tokens. UserError
-// when the training split is shorter than one sequence.
-TrainingData PrepareData(const Config& config, const std::filesystem::path& run_dir);
+// Looks at every input of the run and plans the split; writes nothing. UserError when a file is missing or does not
+// fit, or the training split is shorter than one global batch.
+TrainingData PlanData(const Config& config, const std::filesystem::path& run_dir);
+
+// Packs data.text, or makes synthetic tokens, at data.prefix; nothing to do for data.tokens.
+void WriteData(const Config& config, const TrainingData& data);
 
 }  // namespace trireme
