@@ -71,7 +71,7 @@ void CheckTrainable(const Config& config);
 // Settings that are given but have no effect in this run, one sentence each.
 std::vector<std::string> UnusedSettings(const Config& config);
 
-// The whole tree as YAML, every field; ParseConfig reads it back to an equal tree.
+// The whole tree as YAML, every field with its reason as a comment; ParseConfig reads it back to an equal tree.
 std::string PrintConfig(const Config& config);
 
 }  // namespace trireme

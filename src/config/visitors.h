@@ -150,16 +150,16 @@ class Reader {
   std::string file_, path_;
 };
 
-// YAML text, every field.
+// YAML text, every field with its reason as a comment.
 class Printer {
  public:
   template <class T>
-  void Field(const char* name, T& value, const char*) {
-    text_ += fmt::format("{}{}: {}\n", indent_, name, Text(value));
+  void Field(const char* name, T& value, const char* why) {
+    Line(fmt::format("{}{}: {}", indent_, name, Text(value)), why);
   }
   template <class T>
-  void Section(const char* name, T& section, const char*) {
-    text_ += fmt::format("{}{}:\n", indent_, name);
+  void Section(const char* name, T& section, const char* why) {
+    Line(fmt::format("{}{}:", indent_, name), why);
     indent_ += "  ";
     section.VisitFields(*this);
     indent_.resize(indent_.size() - 2);
@@ -167,6 +167,7 @@ class Printer {
   std::string text_;
 
  private:
+  void Line(const std::string& setting, const char* why) { text_ += fmt::format("{:<44} # {}\n", setting, why); }
   static std::string Text(bool value) { return value ? "true" : "false"; }
   static std::string Text(double value) { return fmt::format("{}", value); }  // the shortest text that reads back equal
   // Always quoted: `no`, `1e3` and `a: b` stay texts.
