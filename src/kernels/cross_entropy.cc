@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
-#include "kernels/lane_sum.h"
+#include "kernels/loops.h"
 
 namespace trireme::kernels {
 namespace {
@@ -17,12 +16,10 @@ void CrossEntropyMax(const at::Tensor& logits, int64_t valid, const at::Tensor& 
   const int64_t width = logits.size(1);
   ForFloatType(logits, "CrossEntropyMax", [&](auto zero) {
     using T = decltype(zero);
+    const Loops<T>& loops = BestLoops<T>();
     at::parallel_for(0, logits.size(0), 8, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        const T* row = logits.const_data_ptr<T>() + t * width;
-        T best = -std::numeric_limits<T>::infinity();
-        for (int64_t v = 0; v < valid; ++v) best = std::max(best, row[v]);
-        max.mutable_data_ptr<T>()[t] = best;
+        max.mutable_data_ptr<T>()[t] = loops.max(logits.const_data_ptr<T>() + t * width, valid);
       }
     });
   });
@@ -33,15 +30,15 @@ void CrossEntropyExp(const at::Tensor& logits, int64_t valid, int64_t first_row,
   const int64_t width = logits.size(1);
   ForFloatType(logits, "CrossEntropyExp", [&](auto zero) {
     using T = decltype(zero);
+    const Loops<T>& loops = BestLoops<T>();
     at::parallel_for(0, logits.size(0), 8, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         T* row = logits.mutable_data_ptr<T>() + t * width;
         const T best = max.const_data_ptr<T>()[t];
         const int64_t label = labels.const_data_ptr<int64_t>()[t] - first_row;
         target.mutable_data_ptr<T>()[t] = label >= 0 && label < valid ? row[label] - best : T{0};
-        for (int64_t v = 0; v < valid; ++v) row[v] = std::exp(row[v] - best);
         std::fill(row + valid, row + width, T{0});
-        sum.mutable_data_ptr<T>()[t] = LaneSum<T>(valid, [row](int64_t v) { return row[v]; });
+        sum.mutable_data_ptr<T>()[t] = loops.exp_sum(row, best, valid);
       }
     });
   });
@@ -53,6 +50,7 @@ double CrossEntropyGrad(const at::Tensor& exp, int64_t valid, int64_t first_row,
   double loss = 0;
   ForFloatType(exp, "CrossEntropyGrad", [&](auto zero) {
     using T = decltype(zero);
+    const Loops<T>& loops = BestLoops<T>();
     const int64_t* label = labels.const_data_ptr<int64_t>();
     const T *total = sum.const_data_ptr<T>(), *logit = target.const_data_ptr<T>();
     at::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
@@ -62,8 +60,7 @@ double CrossEntropyGrad(const at::Tensor& exp, int64_t valid, int64_t first_row,
           std::fill_n(row, width, T{0});
           continue;
         }
-        const T k = static_cast<T>(scale) / total[t];
-        for (int64_t v = 0; v < valid; ++v) row[v] *= k;
+        loops.multiply(row, static_cast<T>(scale) / total[t], valid);
         const int64_t mine = label[t] - first_row;
         if (mine >= 0 && mine < valid) row[mine] -= static_cast<T>(scale);
       }

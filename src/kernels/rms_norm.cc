@@ -1,12 +1,11 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
-#include "kernels/lane_sum.h"
+#include "kernels/loops.h"
 
 namespace trireme::kernels {
 
@@ -16,14 +15,11 @@ void RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double eps, c
   ForFloatType(x, "RmsNormForward", [&](auto zero) {
     using T = decltype(zero);
     const T *in = x.const_data_ptr<T>(), *w = weight.const_data_ptr<T>();
+    const Loops<T>& loops = BestLoops<T>();
     T *out = y.mutable_data_ptr<T>(), *inverse = inverse_rms.mutable_data_ptr<T>();
     at::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        const T* row = in + t * width;
-        const T squares = LaneSum<T>(width, [row](int64_t d) { return row[d] * row[d]; });
-        const T scale = T{1} / std::sqrt(squares / static_cast<T>(width) + static_cast<T>(eps));
-        inverse[t] = scale;
-        for (int64_t d = 0; d < width; ++d) out[t * width + d] = row[d] * scale * w[d];
+        inverse[t] = loops.rms_norm(in + t * width, w, static_cast<T>(eps), out + t * width, width);
       }
     });
   });
@@ -37,13 +33,12 @@ void RmsNormBackwardInput(const at::Tensor& dy, const at::Tensor& x, const at::T
     using T = decltype(zero);
     const T *in = x.const_data_ptr<T>(), *w = weight.const_data_ptr<T>(), *g = dy.const_data_ptr<T>(),
             *inverse = inverse_rms.const_data_ptr<T>();
+    const Loops<T>& loops = BestLoops<T>();
     T* out = dx.mutable_data_ptr<T>();
     at::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t o = t * width;
-        const T dot = LaneSum<T>(width, [=](int64_t d) { return g[o + d] * w[d] * in[o + d]; });
-        const T r = inverse[t], k = r * r * r * dot / static_cast<T>(width);
-        for (int64_t d = 0; d < width; ++d) out[o + d] += r * g[o + d] * w[d] - k * in[o + d];
+        loops.rms_norm_backward(g + o, in + o, w, inverse[t], out + o, width);
       }
     });
   });
@@ -57,12 +52,13 @@ void RmsNormBackwardWeight(const at::Tensor& dy, const at::Tensor& x, const at::
   ForFloatType(x, "RmsNormBackwardWeight", [&](auto zero) {
     using T = decltype(zero);
     const T *in = x.const_data_ptr<T>(), *g = dy.const_data_ptr<T>(), *inverse = inverse_rms.const_data_ptr<T>();
+    const Loops<T>& loops = BestLoops<T>();
     std::vector<T> partial(static_cast<size_t>(blocks * width), T{0});
     at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         T* sum = partial.data() + b * width;
         for (int64_t t = b * kBlock; t < std::min(rows, (b + 1) * kBlock); ++t) {
-          for (int64_t d = 0; d < width; ++d) sum[d] += g[t * width + d] * in[t * width + d] * inverse[t];
+          loops.add_product(g + t * width, in + t * width, inverse[t], sum, width);
         }
       }
     });

@@ -4,6 +4,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
+#include "kernels/loops.h"
 
 namespace trireme::kernels {
 
@@ -28,17 +29,14 @@ void Rope(const at::Tensor& x, int64_t heads, int64_t head_dim, int64_t seq, con
   ForFloatType(x, "Rope", [&](auto zero) {
     using T = decltype(zero);
     T* data = x.mutable_data_ptr<T>();
+    const Loops<T>& loops = BestLoops<T>();
     const T sign = inverse ? T{-1} : T{1};
     at::parallel_for(0, x.size(0), 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const T *c = cos.const_data_ptr<T>() + t % seq * half, *s = sin.const_data_ptr<T>() + t % seq * half;
         for (int64_t h = 0; h < heads; ++h) {
-          T *low = data + t * stride + h * head_dim, *high = low + half;
-          for (int64_t i = 0; i < half; ++i) {
-            const T a = low[i], b = high[i];
-            low[i] = a * c[i] - sign * b * s[i];
-            high[i] = b * c[i] + sign * a * s[i];
-          }
+          T* low = data + t * stride + h * head_dim;
+          loops.rotate(low, low + half, c, s, sign, half);
         }
       }
     });

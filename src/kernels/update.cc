@@ -6,7 +6,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
-#include "kernels/lane_sum.h"
+#include "kernels/loops.h"
 
 namespace trireme::kernels {
 
@@ -20,17 +20,20 @@ void AdamW(const AdamWStep& h, int64_t first, int64_t n, const at::Tensor& value
       *v = second_moment.mutable_data_ptr<T>();
     const T* g = grad.const_data_ptr<T>();
     // 1 - beta is taken in fp64: in fp32, 1 - 0.999 would be off by 4.7e-5 of itself.
-    const T b1 = static_cast<T>(h.beta1), b2 = static_cast<T>(h.beta2), new1 = static_cast<T>(1 - h.beta1),
-            new2 = static_cast<T>(1 - h.beta2), scale = static_cast<T>(h.grad_scale), eps = static_cast<T>(h.eps);
-    const T keep = static_cast<T>(1 - h.lr * h.weight_decay), rate = static_cast<T>(h.lr / correction1),
-            root = static_cast<T>(1 / std::sqrt(correction2));
+    const typename Loops<T>::AdamW c{
+        .keep = static_cast<T>(1 - h.lr * h.weight_decay),
+        .rate = static_cast<T>(h.lr / correction1),
+        .root = static_cast<T>(1 / std::sqrt(correction2)),
+        .b1 = static_cast<T>(h.beta1),
+        .b2 = static_cast<T>(h.beta2),
+        .new1 = static_cast<T>(1 - h.beta1),
+        .new2 = static_cast<T>(1 - h.beta2),
+        .grad_scale = static_cast<T>(h.grad_scale),
+        .eps = static_cast<T>(h.eps),
+    };
+    const Loops<T>& loops = BestLoops<T>();
     at::parallel_for(first, first + n, 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T x = g[i] * scale;
-        m[i] = b1 * m[i] + new1 * x;
-        v[i] = b2 * v[i] + new2 * x * x;
-        w[i] = w[i] * keep - rate * m[i] / (std::sqrt(v[i]) * root + eps);
-      }
+      loops.adamw(c, w + begin, g + begin, m + begin, v + begin, end - begin);
     });
   });
 }
@@ -55,13 +58,11 @@ double SumOfSquares(const at::Tensor& flat, int64_t first, int64_t n) {
   std::vector<double> partial(static_cast<size_t>(blocks), 0.0);
   ForFloatType(flat, "SumOfSquares", [&](auto zero) {
     using T = decltype(zero);
+    const Loops<T>& loops = BestLoops<T>();
     const T* x = flat.const_data_ptr<T>() + first;
     at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
-        const T* block = x + b * kBlock;
-        partial[static_cast<size_t>(b)] = LaneSum<double>(std::min(kBlock, n - b * kBlock), [block](int64_t i) {
-          return static_cast<double>(block[i]) * static_cast<double>(block[i]);
-        });
+        partial[static_cast<size_t>(b)] = loops.sum_of_squares(x + b * kBlock, std::min(kBlock, n - b * kBlock));
       }
     });
   });

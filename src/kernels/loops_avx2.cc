@@ -1,0 +1,2 @@
+#define TRIREME_LOOPS kAvx2Loops
+#include "kernels/loops.inc"

@@ -1,0 +1,2 @@
+#define TRIREME_LOOPS kAvx512Loops
+#include "kernels/loops.inc"

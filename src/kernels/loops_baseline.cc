@@ -1,0 +1,2 @@
+#define TRIREME_LOOPS kBaselineLoops
+#include "kernels/loops.inc"
