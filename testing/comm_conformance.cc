@@ -16,7 +16,8 @@ std::string BackEndName(const ::testing::TestParamInfo<BackEnd>& info) { return 
 namespace {
 
 constexpr int kRanks[] = {1, 2, 3, 4, 7};
-constexpr int64_t kSizes[] = {0, 1, 1009, 4 * 1024 * 1024};  // the last is 16 MiB of fp32
+constexpr int64_t kSizes[] = {0, 1, 1009};
+constexpr int64_t kLarge = 16 * 1024 * 1024;  // bytes
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kLong};
 
 void SleepMs(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -42,7 +43,6 @@ TEST_P(CommConformance, AllCollectivesAtAllSizes) {
   for (const int n : kRanks) {
     for (const int64_t size : kSizes) {
       for (const at::ScalarType type : kTypes) {
-        if (size > 1009 && (n > 4 || type != at::kFloat)) continue;  // 16 MiB once for each small world
         Run(n, [&](Communicator& c) {
           const int64_t sum = n * (n + 1) / 2;  // of r + 1
           at::Tensor t = at::full({size}, c.rank() + 1, type);
@@ -67,6 +67,50 @@ TEST_P(CommConformance, AllCollectivesAtAllSizes) {
       }
     }
   }
+}
+
+TEST_P(CommConformance, SixteenMebibytes) {
+  for (const int n : kRanks) {
+    for (const at::ScalarType type : kTypes) {
+      Run(n, [&](Communicator& c) {
+        const int64_t piece = kLarge / static_cast<int64_t>(c10::elementSize(type)) / n, size = piece * n;
+        at::Tensor t = at::full({size}, c.rank() + 1, type);
+        c.AllReduce(t)->Wait();
+        EXPECT_TRUE(at::equal(t, at::full({size}, n * (n + 1) / 2, type)));
+        at::Tensor all = at::empty({n, piece}, type), mine = at::full({piece}, c.rank() + 1, type);
+        c.AllGather(all, mine)->Wait();
+        for (int r = 0; r < n; ++r) EXPECT_TRUE(at::equal(all[r], at::full({piece}, r + 1, type)));
+        c.ReduceScatter(mine, all)->Wait();
+        EXPECT_TRUE(at::equal(mine, at::full({piece}, n * (c.rank() + 1), type)));
+        c.Broadcast(t.fill_(c.rank()), n - 1)->Wait();
+        EXPECT_TRUE(at::equal(t, at::full({size}, n - 1, type)));
+      });
+    }
+  }
+}
+
+// 0.1 (r + 1) has no exact sum in fp32: the order of additions shows in the last bits, and must be the same for all.
+TEST_P(CommConformance, AllRanksGetTheSameBits) {
+  for (const int n : kRanks) {
+    Run(n, [&](Communicator& c) {
+      for (const int64_t size : {int64_t{1009}, int64_t{300007}}) {
+        at::Tensor t = at::full({size}, 0.1f * static_cast<float>(c.rank() + 1)), all = at::empty({n, size});
+        c.AllReduce(t)->Wait();
+        c.AllGather(all, t)->Wait();
+        for (int r = 0; r < n; ++r) EXPECT_TRUE(at::equal(all[r], t)) << "rank " << r;
+        EXPECT_NEAR(t[0].item<float>(), 0.05 * n * (n + 1), 1e-5);
+      }
+    });
+  }
+}
+
+TEST_P(CommConformance, AllGatherInPlace) {
+  Run(3, [](Communicator& c) {
+    at::Tensor all = at::zeros({3, 5});
+    const at::Tensor mine = all[c.rank()].fill_(c.rank() + 1.f);
+    c.AllGather(all, mine)->Wait();
+    for (int r = 0; r < 3; ++r) EXPECT_TRUE(at::equal(all[r], at::full({5}, r + 1.f)));
+  });
 }
 
 TEST_P(CommConformance, AllToAllSendsRowsWhereTheyBelong) {
@@ -121,6 +165,47 @@ TEST_P(CommConformance, MismatchIsAnErrorOnEveryMember) {
     EXPECT_NE(error.find("[3]"), std::string::npos) << error;
     EXPECT_NE(error.find("[4]"), std::string::npos) << error;
     EXPECT_NE(error.find("'world', sequence number 0"), std::string::npos) << error;
+  });
+}
+
+// Whatever two ranks disagree about is an error on both that shows both sides.
+TEST_P(CommConformance, EveryKindOfMismatchShowsBothSides) {
+  struct Case {
+    std::function<void(Communicator&)> rank0, rank1;
+    const char *text0, *text1;
+  };
+  const auto reduce = [](at::ScalarType type, ReduceOp op) {
+    return [=](Communicator& c) { c.AllReduce(at::zeros({3}, type), op)->Wait(); };
+  };
+  const auto broadcast = [](int root) { return [=](Communicator& c) { c.Broadcast(at::zeros({3}), root)->Wait(); }; };
+  const std::vector<Case> cases{
+      {reduce(at::kFloat, ReduceOp::kSum), reduce(at::kDouble, ReduceOp::kSum), "Float", "Double"},
+      {reduce(at::kFloat, ReduceOp::kSum), reduce(at::kFloat, ReduceOp::kMax), "sum", "max"},
+      {broadcast(0), broadcast(1), "from rank 0", "from rank 1"},
+      {reduce(at::kFloat, ReduceOp::kSum), broadcast(0), "all_reduce", "broadcast"},
+      {reduce(at::kFloat, ReduceOp::kSum), [](Communicator& c) { c.Barrier()->Wait(); }, "all_reduce", "barrier"},
+  };
+  for (const Case& test : cases) {
+    Run(2, [&](Communicator& c) {
+      const std::string error = ErrorOf([&] { (c.rank() == 0 ? test.rank0 : test.rank1)(c); });
+      EXPECT_NE(error.find(test.text0), std::string::npos) << error;
+      EXPECT_NE(error.find(test.text1), std::string::npos) << error;
+      EXPECT_NE(error.find("sequence number 0"), std::string::npos) << error;
+    });
+  }
+}
+
+TEST_P(CommConformance, AbortReleasesAllWithItsReason) {
+  Run(3, [](Communicator& c) {
+    if (c.rank() == 0) {
+      SleepMs(30);
+      c.Abort("because of the test");
+    }
+    const std::string error = ErrorOf([&] {
+      c.Barrier()->Wait();
+      c.Barrier()->Wait();
+    });
+    EXPECT_NE(error.find("because of the test"), std::string::npos) << error;
   });
 }
 
