@@ -37,13 +37,19 @@ void SwiGluForward(const at::Tensor& gate_up_T2F, const at::Tensor& y_TF);
 void SwiGluBackward(const at::Tensor& dy_TF, const at::Tensor& gate_up_T2F, const at::Tensor& dgate_up_T2F);
 
 // Causal attention with grouped heads. qkv: [B*seq, (H + 2K) * C] (q heads, then k, then v; rotated already);
-// out: [B*seq, H*C]; log_sum_exp: [B, H, seq] in the compute type, kept for backward. Scale 1/sqrt(C).
-void CausalAttentionForward(const at::Tensor& qkv, int64_t seq, int64_t heads, int64_t kv_heads, int64_t head_dim,
-                            const at::Tensor& out, const at::Tensor& log_sum_exp);
+// out: [B*seq, H*C]; log_sum_exp: [B, H, seq] in the compute type, kept for backward. Scale 1/sqrt(C). scratch: at
+// least AttentionScratch elements.
+struct AttentionShape {
+  int64_t seq, heads, kv_heads, head_dim;             // kv_heads divides heads
+  int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
+};
+int64_t AttentionScratch(const AttentionShape& shape);  // for as many threads as the caller may use now
+void CausalAttentionForward(const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& out,
+                            const at::Tensor& log_sum_exp, const at::Tensor& scratch);
 // dqkv overwritten; same layout as qkv.
 void CausalAttentionBackward(const at::Tensor& dout, const at::Tensor& qkv, const at::Tensor& out,
-                             const at::Tensor& log_sum_exp, int64_t seq, int64_t heads, int64_t kv_heads,
-                             int64_t head_dim, const at::Tensor& dqkv);
+                             const at::Tensor& log_sum_exp, const AttentionShape& shape, const at::Tensor& dqkv,
+                             const at::Tensor& scratch);
 
 // Rows of a vocabulary shard: token id v has row v - first_row here, or none (then y is 0 for it).
 void EmbeddingForward(const at::Tensor& ids_T, const at::Tensor& table_VD, int64_t first_row, const at::Tensor& y_TD);

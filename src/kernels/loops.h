@@ -36,6 +36,9 @@ struct Loops {
   // x[i] = exp(x[i] - max) in place; returns their sum.
   T (*exp_sum)(T* x, T max, int64_t n);
   void (*multiply)(T* x, T factor, int64_t n);
+  T (*dot)(const T* a, const T* b, int64_t n);
+  // dp[i] = p[i] * (dp[i] - mean) * scale in place: from the gradient of p = softmax(x) to that of x / scale.
+  void (*softmax_backward)(const T* p, T mean, T scale, T* dp, int64_t n);
 
   struct AdamW {
     T keep, rate, root, b1, b2, new1, new2, grad_scale,

@@ -93,6 +93,9 @@ TYPED_TEST(LoopsTest, EverySetAgreesWithTheBaseline) {
       std::transform(b.begin(), b.end(), second.begin(), [](T x) { return x * x; });
       loops.adamw({T{0.99}, T{0.01}, T{1.5}, T{0.9}, T{0.95}, T{0.1}, T{0.05}, T{2}, T{1e-8}}, out[10].data(), a.data(),
                   out[11].data(), second.data(), n);
+      out.push_back({loops.dot(a.data(), b.data(), n)});
+      out.push_back(b);
+      loops.softmax_backward(a.data(), T{0.3}, T{0.5}, out.back().data(), n);
       out.push_back(second);
       out.push_back({static_cast<T>(loops.sum_of_squares(a.data(), n))});
       return out;

@@ -2,8 +2,16 @@
 
 namespace trireme {
 
-void Block::Rotate(const at::Tensor& qkv, int64_t seq, bool inverse) const {
-  kernels::Rope(qkv, shape_.heads + shape_.kv_heads, shape_.head_dim, seq, cos_, sin_, inverse);
+namespace {
+
+at::Tensor AttentionScratch(const kernels::AttentionShape& shape, Arena& scratch, at::ScalarType type) {
+  return scratch.Allocate({kernels::AttentionScratch(shape)}, type);
+}
+
+}  // namespace
+
+void Block::Rotate(const at::Tensor& qkv, const kernels::AttentionShape& shape, bool inverse) const {
+  kernels::Rope(qkv, shape.heads + shape.kv_heads, shape.head_dim, shape.seq, cos_, sin_, inverse);
 }
 
 at::Tensor Block::Forward(const at::Tensor& x, const MicroBatch& batch, std::unique_ptr<Saved>& saved, Arena& keep,
@@ -11,16 +19,20 @@ at::Tensor Block::Forward(const at::Tensor& x, const MicroBatch& batch, std::uni
   auto kept = std::make_unique<Kept>();
   const int64_t tokens = x.size(0);
   const at::ScalarType type = x.scalar_type();
-  kept->seq = batch.tokens_BT.size(1);
+  kept->shape = shape_;
+  kept->shape.seq = batch.tokens_BT.size(1);
 
   const at::Tensor n1 = layers_.norm1.Forward(x, kept->norm1, keep);
   kept->qkv = keep.Allocate({tokens, layers_.qkv.local_out()}, type);
   layers_.qkv.Forward(n1, kept->qkv);
-  Rotate(kept->qkv, kept->seq, false);
+  Rotate(kept->qkv, kept->shape, false);
   kept->attention = keep.Allocate({tokens, layers_.output.local_in()}, type);
-  kept->log_sum_exp = keep.Allocate({tokens / kept->seq, shape_.heads, kept->seq}, type);
-  kernels::CausalAttentionForward(kept->qkv, kept->seq, shape_.heads, shape_.kv_heads, shape_.head_dim, kept->attention,
-                                  kept->log_sum_exp);
+  kept->log_sum_exp = keep.Allocate({tokens / kept->shape.seq, shape_.heads, kept->shape.seq}, type);
+  {
+    const ArenaScope scope(scratch);
+    kernels::CausalAttentionForward(kept->qkv, kept->shape, kept->attention, kept->log_sum_exp,
+                                    AttentionScratch(kept->shape, scratch, type));
+  }
   const at::Tensor h = keep.Allocate(x.sizes(), type);
   layers_.output.Forward(kept->attention, h);
   h.add_(x);
@@ -62,9 +74,9 @@ at::Tensor Block::Backward(const at::Tensor& dy, Saved& saved, bool with_weights
   const at::Tensor dattention = like(scratch, kept.attention);
   layers_.output.BackwardInput(kept.dh, dattention);
   kept.dqkv = like(keep, kept.qkv);
-  kernels::CausalAttentionBackward(dattention, kept.qkv, kept.attention, kept.log_sum_exp, kept.seq, shape_.heads,
-                                   shape_.kv_heads, shape_.head_dim, kept.dqkv);
-  Rotate(kept.dqkv, kept.seq, true);
+  kernels::CausalAttentionBackward(dattention, kept.qkv, kept.attention, kept.log_sum_exp, kept.shape, kept.dqkv,
+                                   AttentionScratch(kept.shape, scratch, type));
+  Rotate(kept.dqkv, kept.shape, true);
   const at::Tensor dn1 = like(keep, dy);
   sum = layers_.qkv.BackwardInput(kept.dqkv, dn1);
   if (with_weights) {

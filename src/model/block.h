@@ -2,17 +2,13 @@
 // A LLaMA block (Touvron et al. 2023, section 2): h = x + attention(norm(x)); y = h + mlp(norm(h)). Heads and MLP
 // columns are cut over tp; q|k|v and gate|up are one matrix product each.
 
+#include "kernels/kernels.h"
 #include "model/norm.h"
 #include "model/stage.h"
 #include "model/unit.h"
 #include "tensor_parallel/linear.h"
 
 namespace trireme {
-
-struct HeadShape {
-  int64_t heads, kv_heads;  // of this rank
-  int64_t head_dim, seq;
-};
 
 class Block : public Unit {
  public:
@@ -21,8 +17,8 @@ class Block : public Unit {
     ColumnParallelLinear qkv, gate_up;
     RowParallelLinear output, down;
   };
-  // cos, sin: [seq, head_dim / 2].
-  Block(Layers layers, HeadShape shape, at::Tensor cos, at::Tensor sin)
+  // shape: of this rank's heads, at the longest sequence. cos, sin: [seq, head_dim / 2].
+  Block(Layers layers, kernels::AttentionShape shape, at::Tensor cos, at::Tensor sin)
       : layers_(std::move(layers)), shape_(shape), cos_(std::move(cos)), sin_(std::move(sin)) {}
 
   at::Tensor Forward(const at::Tensor& x, const MicroBatch& batch, std::unique_ptr<Saved>& saved, Arena& keep,
@@ -32,15 +28,15 @@ class Block : public Unit {
 
  private:
   struct Kept : Saved {
-    int64_t seq;
+    kernels::AttentionShape shape;
     RmsNorm::Kept norm1, norm2;
     at::Tensor qkv, log_sum_exp, attention, gate_up, activated;
     at::Tensor dqkv, dh, dgate_up, dy;  // set by Backward, for the weight gradients
   };
-  void Rotate(const at::Tensor& qkv, int64_t seq, bool inverse) const;
+  void Rotate(const at::Tensor& qkv, const kernels::AttentionShape& shape, bool inverse) const;
 
   Layers layers_;
-  HeadShape shape_;
+  kernels::AttentionShape shape_;
   at::Tensor cos_, sin_;
 };
 

@@ -24,7 +24,8 @@ ModelStage::ModelStage(const ModelOptions& model, at::ScalarType compute, ParamS
     : model_(model), first_unit_(first_unit), last_unit_(last_unit) {
   const int64_t head_dim = model.head_dim, ranks = tp.size();
   const VocabShard shard = VocabShard::Of(model.vocab, PaddedVocab(model, tp.size()), tp.size(), tp.rank());
-  const HeadShape shape{model.heads / ranks, std::max<int64_t>(1, model.kv_heads / ranks), head_dim, model.seq};
+  const kernels::AttentionShape shape{model.seq, model.heads / ranks, std::max<int64_t>(1, model.kv_heads / ranks),
+                                      head_dim};
   const at::Tensor cos = at::empty({model.seq, head_dim / 2}, compute), sin = at::empty_like(cos);
   kernels::RopeTables(model.seq, head_dim, model.rope_theta, cos, sin);
   const int head = static_cast<int>(model.layers) + 1;
