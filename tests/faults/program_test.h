@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "tests/faults/process.h"
+#include "testing/process.h"
 
 namespace trireme::testing {
 

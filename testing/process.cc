@@ -1,4 +1,4 @@
-#include "tests/faults/process.h"
+#include "testing/process.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
