@@ -1,68 +1,29 @@
 #include "comm/thread_op.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+
+#include "comm/reduce.h"
 
 namespace trireme::internal {
 namespace {
 
 constexpr int64_t kChunkElements = 64 * 1024;
 constexpr int64_t kChunkBytes = 256 * 1024;
-constexpr int64_t kBlock = 1024;  // summed in one go in the first-level cache
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-template <class Acc>
-void Combine(Acc& a, Acc b, ReduceOp op) {
-  // A NaN wins, so that it is seen whichever rank has it.
-  if (op == ReduceOp::kSum) a = static_cast<Acc>(a + b);
-  if (op == ReduceOp::kMax) a = b > a || b != b ? b : a;
-  if (op == ReduceOp::kMin) a = b < a || b != b ? b : a;
-}
-
-// Reduces elements [begin, end) of all inputs, in rank order, into outputs[..][begin - shift, end - shift). A block is
-// read from every rank before it is written to any: in place is safe.
-template <class T, class Acc>
-void ReduceRange(const ThreadOp& op, int64_t begin, int64_t end, int64_t shift, size_t first_out, size_t last_out) {
-  const ReduceOp reduce = op.entries[0].reduce;
-  std::array<Acc, kBlock> acc;
-  for (int64_t at = begin; at < end; at += kBlock) {
-    const int64_t n = std::min(kBlock, end - at);
-    for (size_t r = 0; r < op.entries.size(); ++r) {
-      const T* in = static_cast<const T*>(op.entries[r].in.const_data_ptr()) + at;
-      if (r == 0) {
-        for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(in[i]);
-      } else if (reduce == ReduceOp::kSum) {
-        for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(acc[i] + static_cast<Acc>(in[i]));
-      } else {
-        for (int64_t i = 0; i < n; ++i) Combine(acc[i], static_cast<Acc>(in[i]), reduce);
-      }
-    }
-    for (size_t r = first_out; r < last_out; ++r) {
-      T* out = static_cast<T*>(op.entries[r].out.data_ptr()) + at - shift;
-      for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(acc[i]);
-    }
+// Elements [begin, end) of every member's input, into elements [begin - shift, end - shift) of some members' outputs.
+void ReduceChunk(const ThreadOp& op, int64_t begin, int64_t end, int64_t shift, size_t first_out, size_t last_out) {
+  const at::ScalarType type = op.entries[0].in.scalar_type();
+  const auto width = static_cast<int64_t>(c10::elementSize(type));
+  std::vector<const void*> ins;
+  std::vector<void*> outs;
+  for (const OpEntry& e : op.entries) ins.push_back(static_cast<const char*>(e.in.const_data_ptr()) + begin * width);
+  for (size_t r = first_out; r < last_out; ++r) {
+    outs.push_back(static_cast<char*>(op.entries[r].out.data_ptr()) + (begin - shift) * width);
   }
-}
-
-void Reduce(const ThreadOp& op, int64_t begin, int64_t end, int64_t shift, size_t first_out, size_t last_out) {
-  switch (op.entries[0].in.scalar_type()) {
-    case at::kFloat:
-      return ReduceRange<float, float>(op, begin, end, shift, first_out, last_out);
-    case at::kDouble:
-      return ReduceRange<double, double>(op, begin, end, shift, first_out, last_out);
-    case at::kBFloat16:
-      return ReduceRange<c10::BFloat16, float>(op, begin, end, shift, first_out, last_out);
-    case at::kHalf:
-      return ReduceRange<c10::Half, float>(op, begin, end, shift, first_out, last_out);
-    case at::kLong:
-      return ReduceRange<int64_t, int64_t>(op, begin, end, shift, first_out, last_out);
-    case at::kInt:
-      return ReduceRange<int32_t, int32_t>(op, begin, end, shift, first_out, last_out);
-    default:
-      return ReduceRange<uint8_t, uint8_t>(op, begin, end, shift, first_out, last_out);
-  }
+  Reduce(type, op.entries[0].reduce, ins, outs, end - begin);
 }
 
 // Copies bytes [begin, end) of a piece; nothing where both are the same memory (an all-gather in place).
@@ -90,36 +51,10 @@ int64_t PieceChunks(const ThreadOp& op) {
 
 }  // namespace
 
-bool CanReduce(at::ScalarType type) {
-  constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte};
-  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
-}
-
-std::string EntryText(const OpEntry& e) {
-  std::string text(e.name);
-  const at::Tensor& t = e.in.defined() ? e.in : e.out;
-  if (t.defined()) {
-    text += fmt::format(" {}[", c10::toString(t.scalar_type()));
-    for (int64_t d = 0; d < t.dim(); ++d) text += fmt::format("{}{}", d ? ", " : "", t.size(d));
-    text += "]";
-  }
-  if (e.kind == OpKind::kAllReduce || e.kind == OpKind::kReduceScatter) {
-    text += e.reduce == ReduceOp::kSum ? " sum" : e.reduce == ReduceOp::kMax ? " max" : " min";
-  }
-  if (e.kind == OpKind::kBroadcast) text += fmt::format(" from rank {}", e.root);
-  if (!e.text.empty()) text += " " + e.text;
-  return text;
-}
-
 std::string Mismatch(const ThreadOp& op) {
   const OpEntry& a = op.entries[0];
   for (const OpEntry& b : op.entries) {
-    if (a.kind != b.kind || a.root != b.root || a.reduce != b.reduce || a.text != b.text) return "calls differ";
-    const at::Tensor &s = a.in.defined() ? a.in : a.out, &t = b.in.defined() ? b.in : b.out;
-    if (!s.defined()) continue;
-    if (s.scalar_type() != t.scalar_type()) return "types differ";
-    if (a.kind != OpKind::kAllToAll && s.sizes() != t.sizes()) return "shapes differ";
-    if (a.kind == OpKind::kAllToAll && s.sizes().slice(1) != t.sizes().slice(1)) return "row shapes differ";
+    if (std::string differ = CallsDiffer(a, b); !differ.empty()) return differ;
   }
   if (a.kind == OpKind::kAllToAll) {
     for (size_t from = 0; from < op.entries.size(); ++from) {
@@ -161,12 +96,12 @@ void RunChunk(const ThreadOp& op, int64_t chunk) {
   switch (e.kind) {
     case OpKind::kAllReduce: {
       const int64_t begin = chunk * kChunkElements;
-      return Reduce(op, begin, std::min(begin + kChunkElements, e.in.numel()), 0, 0, n);
+      return ReduceChunk(op, begin, std::min(begin + kChunkElements, e.in.numel()), 0, 0, n);
     }
     case OpKind::kReduceScatter: {
       const int64_t each = PieceChunks(op), piece = e.out.numel(), r = chunk / each;
       const int64_t begin = (chunk % each) * kChunkElements, end = std::min(begin + kChunkElements, piece);
-      return Reduce(op, r * piece + begin, r * piece + end, r * piece, size_t(r), size_t(r) + 1);
+      return ReduceChunk(op, r * piece + begin, r * piece + end, r * piece, size_t(r), size_t(r) + 1);
     }
     case OpKind::kAllGather: {
       const int64_t each = PieceChunks(op), piece = int64_t(e.in.nbytes()), r = chunk / each;

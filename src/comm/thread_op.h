@@ -9,29 +9,19 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/call.h"
 
 namespace trireme::internal {
 
-enum class OpKind { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll, kSendRecv, kBarrier, kSplit };
-
-// What one member brings to an operation. Tensors are undefined where the operation has none.
-struct OpEntry {
+// What one member brings to an operation.
+struct OpEntry : Call {
   bool arrived = false;
-  std::string_view name;  // "all_reduce"; a send and its recv differ in name only
-  OpKind kind = OpKind::kBarrier;
-  at::Tensor in, out;
-  int root = 0;
-  ReduceOp reduce = ReduceOp::kSum;
-  std::vector<int64_t> in_rows, out_rows;  // all_to_all
-  std::string text;                        // split: name and lists
 };
 
 struct ThreadGroup;
 
 // Guarded by the group's mutex until `ready`; then the entries are constant and chunks are taken without a lock.
 struct ThreadOp {
-  uint64_t sequence = 0;
   std::vector<int> members;      // group ranks, in the order of `entries`
   std::vector<OpEntry> entries;  // a send-receive has two: the sender's and the receiver's
   size_t arrived = 0;
@@ -43,14 +33,10 @@ struct ThreadOp {
   std::atomic<bool> abandoned = false;  // failed because the world was aborted: an echo, not a cause
 };
 
-// "all_reduce float[3, 4] sum"
-std::string EntryText(const OpEntry& entry);
 // Empty where the entries fit together, else why not.
 std::string Mismatch(const ThreadOp& op);
 int64_t CountChunks(const ThreadOp& op);
 // Chunks touch disjoint outputs; any thread may run any chunk, in any order, once.
 void RunChunk(const ThreadOp& op, int64_t chunk);
-// Whether RunChunk can reduce this type.
-bool CanReduce(at::ScalarType type);
 
 }  // namespace trireme::internal

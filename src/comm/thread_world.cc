@@ -12,6 +12,7 @@
 
 namespace trireme {
 
+using internal::Call;
 using internal::OpEntry;
 using internal::OpKind;
 using internal::ThreadGroup;
@@ -69,12 +70,6 @@ struct ThreadWorld::State {
 
 namespace {
 
-// The echo of a failure elsewhere: never the first cause.
-class AbortedError : public CommError {
- public:
-  using CommError::CommError;
-};
-
 // One rank's view that its works share.
 template <class WorldState>
 struct View {
@@ -83,16 +78,7 @@ struct View {
   int rank = 0;
   std::function<std::string(int)> describe;
 
-  std::string RankText(int member) const {
-    const int world_rank = group->ranks[size_t(member)];
-    const std::string where = describe ? describe(world_rank) : "";
-    return fmt::format("rank {}{}{}", world_rank, where.empty() ? "" : " ", where);
-  }
-
-  std::string OpText(const ThreadOp& op, const OpEntry& own) const {
-    return fmt::format("[{}] {} in group '{}', sequence number {}", RankText(rank), EntryText(own), group->name,
-                       op.sequence);
-  }
+  std::string RankText(int member) const { return internal::DescribeRank(group->ranks[size_t(member)], describe); }
 };
 
 void RunChunks(ThreadGroup& group, ThreadOp& op, int64_t limit) {
@@ -138,7 +124,7 @@ class ThreadWork final : public Work {
     }
     if (op_->failed && !op_->abandoned) throw CommError(fmt::format("{}: {}", text_, op_->error));
     if (op_->abandoned || view_->world->aborted)
-      throw AbortedError(fmt::format("{}: {}", text_, view_->world->Reason()));
+      throw internal::AbortedError(fmt::format("{}: {}", text_, view_->world->Reason()));
   }
 
   bool Done() const override { return waited_ || op_->complete || op_->failed || view_->world->aborted; }
@@ -184,76 +170,29 @@ class ThreadWork final : public Work {
 };
 
 template <class WorldState>
-class ThreadCommunicator final : public Communicator {
+class ThreadCommunicator final : public internal::CallCommunicator {
  public:
   explicit ThreadCommunicator(View<WorldState> view)
       : view_(std::make_shared<const View<WorldState>>(std::move(view))) {}
 
   int rank() const override { return view_->rank; }
-  int size() const override { return static_cast<int>(ranks().size()); }
   const std::string& name() const override { return view_->group->name; }
   const std::vector<int>& ranks() const override { return view_->group->ranks; }
+  void Abort(std::string_view reason) override { view_->world->Abort(reason); }
 
-  WorkPtr AllReduce(const at::Tensor& tensor, ReduceOp op) override {
-    return Collective({.name = "all_reduce", .kind = OpKind::kAllReduce, .in = tensor, .out = tensor, .reduce = op});
-  }
-  WorkPtr ReduceScatter(const at::Tensor& out, const at::Tensor& in, ReduceOp op) override {
-    Expect(out.numel() * size() == in.numel(), "reduce_scatter", "out.numel() * size() == in.numel()");
-    return Collective({.name = "reduce_scatter", .kind = OpKind::kReduceScatter, .in = in, .out = out, .reduce = op});
-  }
-  WorkPtr AllGather(const at::Tensor& out, const at::Tensor& in) override {
-    Expect(in.numel() * size() == out.numel(), "all_gather", "in.numel() * size() == out.numel()");
-    return Collective({.name = "all_gather", .kind = OpKind::kAllGather, .in = in, .out = out});
-  }
-  WorkPtr Broadcast(const at::Tensor& tensor, int root) override {
-    Expect(root >= 0 && root < size(), "broadcast", "a root in the group");
-    return Collective({.name = "broadcast", .kind = OpKind::kBroadcast, .in = tensor, .out = tensor, .root = root});
-  }
-  WorkPtr AllToAll(const at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                   const std::vector<int64_t>& in_rows) override {
-    const auto fits = [&](const at::Tensor& t, const std::vector<int64_t>& rows) {
-      int64_t sum = 0;
-      for (const int64_t r : rows) sum = r < 0 ? INT64_MIN / 2 : sum + r;
-      return rows.size() == size_t(size()) && t.dim() > 0 && sum == t.size(0);
-    };
-    Expect(fits(out, out_rows) && fits(in, in_rows), "all_to_all", "size() row counts that add up to the rows");
-    Expect(in.numel() == 0 || size() == 1 || in.const_data_ptr() != out.const_data_ptr(), "all_to_all",
-           "different tensors for in and out");
-    return Collective({.name = "all_to_all",
-                       .kind = OpKind::kAllToAll,
-                       .in = in,
-                       .out = out,
-                       .in_rows = in_rows,
-                       .out_rows = out_rows});
-  }
-  WorkPtr Send(const at::Tensor& tensor, int to) override {
-    Expect(to >= 0 && to < size(), "send", "a receiver in the group");
-    return Post({rank(), to, sent_[to]++}, {rank(), to}, 0, {.name = "send", .kind = OpKind::kSendRecv, .in = tensor});
-  }
-  WorkPtr Recv(const at::Tensor& tensor, int from) override {
-    Expect(from >= 0 && from < size(), "recv", "a sender in the group");
-    return Post({from, rank(), received_[from]++}, {from, rank()}, 1,
-                {.name = "recv", .kind = OpKind::kSendRecv, .out = tensor});
-  }
-  WorkPtr Barrier() override { return Collective({.name = "barrier", .kind = OpKind::kBarrier}); }
+ protected:
+  std::string RankText(int member) const override { return view_->RankText(member); }
 
-  std::unique_ptr<Communicator> Split(const std::vector<std::vector<int>>& groups, std::string name) override {
-    std::vector<int> seen(size_t(size()), 0);
-    std::string text = fmt::format("'{}'", name);
-    size_t mine = 0;
-    int mine_rank = 0;
-    for (size_t g = 0; g < groups.size(); ++g) {
-      text += " {";
-      for (size_t i = 0; i < groups[g].size(); ++i) {
-        const int member = groups[g][i];
-        Expect(member >= 0 && member < size() && seen[size_t(member)]++ == 0, "split",
-               "lists that partition the group");
-        text += fmt::format("{}{}", i ? "," : "", member);
-        if (member == rank()) mine = g, mine_rank = static_cast<int>(i);
-      }
-      text += "}";
-    }
-    Expect(std::count(seen.begin(), seen.end(), 1) == size(), "split", "lists that partition the group");
+  WorkPtr Issue(Call call) override {
+    if (call.kind != OpKind::kSendRecv) return Collective({std::move(call)});
+    const bool send = call.in.defined();
+    const int from = send ? rank() : call.peer, to = send ? call.peer : rank();
+    const uint64_t sequence = send ? sent_[to]++ : received_[from]++;
+    return Post({from, to, sequence}, {from, to}, send ? 0 : 1, {std::move(call)});
+  }
+
+  std::unique_ptr<Communicator> IssueSplit(Call call, const std::vector<std::vector<int>>& groups, size_t mine,
+                                           int mine_rank, const std::string& name) override {
     std::shared_ptr<ThreadOp> op;
     const auto make = [&](ThreadOp& ready) {  // by the last member to come
       for (const auto& list : groups) {
@@ -264,22 +203,13 @@ class ThreadCommunicator final : public Communicator {
         ready.split.push_back(std::move(group));
       }
     };
-    Collective({.name = "split", .kind = OpKind::kSplit, .text = std::move(text)}, make, &op)->Wait();
+    Collective({std::move(call)}, make, &op)->Wait();
     return std::make_unique<ThreadCommunicator>(
         View<WorldState>{view_->world, op->split[mine], mine_rank, view_->describe});
   }
 
-  void Abort(std::string_view reason) override { view_->world->Abort(reason); }
-
  private:
   using WhenReady = std::function<void(ThreadOp&)>;
-
-  void Expect(bool good, std::string_view op, std::string_view what) const {
-    if (!good) {
-      throw CommError(
-          fmt::format("[{}] {} in group '{}' of {}: expected {}", view_->RankText(rank()), op, name(), size(), what));
-    }
-  }
 
   WorkPtr Collective(OpEntry entry, const WhenReady& when_ready = {}, std::shared_ptr<ThreadOp>* keep = nullptr) {
     std::vector<int> members(static_cast<size_t>(size()));
@@ -289,32 +219,21 @@ class ThreadCommunicator final : public Communicator {
 
   WorkPtr Post(const internal::OpKey& key, std::vector<int> members, size_t index, OpEntry entry,
                const WhenReady& when_ready = {}, std::shared_ptr<ThreadOp>* keep = nullptr) {
-    for (const at::Tensor* t : {&entry.in, &entry.out}) {
-      if (t->defined()) Expect(t->is_cpu() && t->is_contiguous(), entry.name, "a contiguous CPU tensor");
-    }
-    if (entry.kind == OpKind::kAllReduce || entry.kind == OpKind::kReduceScatter) {
-      Expect(internal::CanReduce(entry.in.scalar_type()), entry.name, "a type that can be summed");
-    }
-    if (entry.in.defined() && entry.out.defined()) {
-      Expect(entry.in.scalar_type() == entry.out.scalar_type(), entry.name, "one type for in and out");
-    }
     ThreadGroup& group = *view_->group;
     std::shared_ptr<ThreadOp> op;
-    std::string text;
+    std::string text = internal::OpText(RankText(rank()), entry, name(), std::get<2>(key));
     bool last = false;
     {
       const std::lock_guard lock(group.mutex);
       auto& slot = group.waiting[key];
       if (!slot) {
         slot = std::make_shared<ThreadOp>();
-        slot->sequence = std::get<2>(key);
         slot->entries.resize(members.size());
         slot->members = std::move(members);
       }
       op = slot;
       op->entries[index] = std::move(entry);
       op->entries[index].arrived = true;
-      text = view_->OpText(*op, op->entries[index]);
       if (++op->arrived == op->members.size()) {
         group.waiting.erase(key);
         last = !op->failed && !view_->world->aborted;
@@ -339,7 +258,7 @@ class ThreadCommunicator final : public Communicator {
     } else {
       op.error = fmt::format("expected the same call on every member, but {}:", mismatch);
       for (size_t i = 0; i < op.members.size(); ++i) {
-        op.error += fmt::format(" {}: {};", view_->RankText(op.members[i]), EntryText(op.entries[i]));
+        op.error += fmt::format(" {}: {};", view_->RankText(op.members[i]), internal::CallText(op.entries[i]));
       }
       op.error += " make all members issue the same operations in the same order";
       op.failed = true;
@@ -385,7 +304,7 @@ void RunThreadRanks(int ranks, std::chrono::duration<double> timeout,
     };
     try {
       body(*comm);
-    } catch (const AbortedError& e) {
+    } catch (const internal::AbortedError& e) {
       fail(echo, e.what());
     } catch (const std::exception& e) {
       fail(cause, e.what());
