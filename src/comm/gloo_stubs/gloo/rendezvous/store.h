@@ -1,0 +1,20 @@
+#pragma once
+// See gloo/context.h.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace gloo::rendezvous {
+
+class Store {
+ public:
+  static constexpr std::chrono::milliseconds kDefaultTimeout{30000};
+  virtual ~Store();  // not inline: the vtable is LibTorch's
+  virtual void set(const std::string& key, const std::vector<char>& data) = 0;
+  virtual std::vector<char> get(const std::string& key) = 0;
+  virtual void wait(const std::vector<std::string>& keys) = 0;
+  virtual void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout);
+};
+
+}  // namespace gloo::rendezvous
