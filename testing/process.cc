@@ -13,22 +13,28 @@
 
 namespace trireme::testing {
 
-Process::Process(const std::vector<std::string>& words) {
+Process::Process(const std::vector<std::string>& words) : Process(TRIREME_PROGRAM, words) {}
+
+Process::Process(const std::string& command, const std::vector<std::string>& words,
+                 const std::vector<std::string>& variables) {
   // Output goes to a file: a child that prints much never waits for a reader.
   char name[] = "/tmp/trireme-output-XXXXXX";
   output_ = ::mkstemp(name);
   ::unlink(name);
-  std::vector<char*> argv{const_cast<char*>(TRIREME_PROGRAM)};
+  std::vector<char*> argv{const_cast<char*>(command.c_str())};
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   pid_ = ::fork();
   if (pid_ == 0) {
+    for (const std::string& variable : variables) ::putenv(const_cast<char*>(variable.c_str()));
     ::dup2(output_, STDOUT_FILENO);
     ::dup2(output_, STDERR_FILENO);
-    ::execv(TRIREME_PROGRAM, argv.data());
+    ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
 }
+
+std::string ProgramPath() { return TRIREME_PROGRAM; }
 
 Process::~Process() {
   if (pid_ > 0) {

@@ -19,6 +19,9 @@ class Process {
  public:
   // Starts the program under test with these words.
   explicit Process(const std::vector<std::string>& words);
+  // Starts `command`, looked up in PATH, with further words, and `variables` ("NAME=value") in its environment.
+  Process(const std::string& command, const std::vector<std::string>& words,
+          const std::vector<std::string>& variables = {});
   ~Process();  // kills it if it still runs
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -33,5 +36,7 @@ class Process {
 };
 
 Outcome RunProgram(const std::vector<std::string>& words);
+
+std::string ProgramPath();  // of the program under test
 
 }  // namespace trireme::testing

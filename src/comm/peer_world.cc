@@ -95,6 +95,7 @@ class Executor {
   void Run(PeerOp& op) {
     deadline_ = Transport::Clock::now() + std::chrono::duration_cast<Transport::Clock::duration>(world_.timeout);
     op_ = &op;
+    if (const auto reason = transport_.AbortReason()) throw AbortedError(fmt::format("{}: {}", op_->text, *reason));
     if (op.call.kind == OpKind::kSendRecv) {
       PointToPoint(op);
     } else {

@@ -56,7 +56,7 @@ class Transport {
 
   // Tells all ranks, best effort; the first reason that a rank hears wins. Any thread.
   virtual void Abort(std::string_view reason) = 0;
-  virtual std::optional<std::string> AbortReason() = 0;
+  virtual std::optional<std::string> AbortReason() = 0;  // cheap while there is none
 };
 
 }  // namespace trireme::internal
