@@ -5,10 +5,13 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "apps/commands.h"
 #include "base/error.h"
+#include "mesh/mesh.h"
 #include "train/generate.h"
 #include "train/trainer.h"
 
@@ -26,6 +29,25 @@ void InstallSignalHandlers() {
   action.sa_flags = SA_RESTART | SA_RESETHAND;  // a second signal ends the program at once
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+}
+
+Environment ReadEnvironment() {
+  Environment environment;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view text(*at);
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+// This program and its arguments, to start it again as a rank.
+std::vector<std::string> OwnCommandLine() {
+  std::vector<std::string> words;
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
+  words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
+  return words;
 }
 
 std::string DefaultRunDir(const std::string& config) {
@@ -65,7 +87,8 @@ void AddTrain(CLI::App& app, int& exit_code) {
   command->add_option("--set", options->set, "path=value: overrides a field (repeat for more)");
   command->add_option("--ranks", options->ranks, "must agree with the degrees, or fills dp")
       ->check(CLI::PositiveNumber);
-  command->add_option("--backend", options->backend, "auto or thread")->check(CLI::IsMember({"auto", "thread"}));
+  command->add_option("--backend", options->backend, "how ranks talk: auto, thread, mpi, gloo or nccl")
+      ->check(CLI::IsMember({"auto", "thread", "mpi", "gloo", "nccl"}));
   command->add_option("--run-dir", options->run_dir, "folder of the run (default: runs/NAME-TIME)");
   CLI::Option* resume =
       command->add_option("--resume", options->resume, "go on from CHECKPOINT, or from the run's newest")
@@ -84,10 +107,27 @@ void AddTrain(CLI::App& app, int& exit_code) {
     request.dry_run = options->dry_run;
     request.terminal = isatty(STDERR_FILENO) != 0;
     request.stop = &stop_requested;
+    request.launch = DetectLaunch(options->backend, ReadEnvironment());
     InstallSignalHandlers();
-    const bool interrupted = Train(request) == TrainOutcome::kInterrupted;
+    const Launch::Kind kind = request.launch.kind;
+    if (!request.dry_run && (kind == Launch::Kind::kStartGloo || kind == Launch::Kind::kStartMpi)) {
+      // All that can be wrong is said once, here, before a rank is started.
+      const Config config = ResolveForTraining(request.config, request.ranks);
+      exit_code = StartRanks(request.launch, Mesh(config.parallel).world(), OwnCommandLine(), &stop_requested);
+      return;
+    }
+    if (request.dry_run) request.launch = Launch{};
+    bool interrupted = false;
+    try {
+      interrupted = Train(request) == TrainOutcome::kInterrupted;
+    } catch (const UserError&) {
+      if (request.launch.rank == 0) throw;
+      exit_code = 2;  // rank 0 finds the same, and says it once
+      return;
+    }
     exit_code = interrupted ? 130 : 0;
-    if (!interrupted && !request.dry_run && request.config.log.sample > 0) ShowSample(request);
+    const bool lead = request.launch.rank == 0;
+    if (lead && !interrupted && !request.dry_run && request.config.log.sample > 0) ShowSample(request);
   });
 }
 

@@ -247,10 +247,11 @@ std::shared_ptr<Rendezvous> Rendezvous::Local() {
 }
 
 std::shared_ptr<Rendezvous> Rendezvous::Tcp(const std::string& host, int port, bool serve,
-                                            std::chrono::duration<double> timeout) {
+                                            std::chrono::duration<double> timeout, int listen_fd) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(port);
   options.isServer = serve;
+  if (listen_fd >= 0) options.masterListenFd = listen_fd;
   options.waitWorkers = false;
   options.timeout = std::chrono::duration_cast<milliseconds>(timeout);
   auto rendezvous = std::make_shared<StoreRendezvous>();

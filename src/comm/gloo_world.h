@@ -14,10 +14,10 @@ namespace trireme {
 // Where the processes of a run meet. Rank 0's process keeps it alive until all have left.
 class Rendezvous {
  public:
-  // TCP. `serve`: this process answers at `port` (else it connects to host:port). Throws CommError that names host:port
-  // after `timeout`.
+  // TCP. `serve`: this process answers at `port`, on the socket listen_fd where that is not -1 (else it connects to
+  // host:port). Throws CommError that names host:port after `timeout`.
   static std::shared_ptr<Rendezvous> Tcp(const std::string& host, int port, bool serve,
-                                         std::chrono::duration<double> timeout);
+                                         std::chrono::duration<double> timeout, int listen_fd = -1);
   // Between threads of one process (tests).
   static std::shared_ptr<Rendezvous> Local();
 

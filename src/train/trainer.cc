@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <omp.h>
@@ -14,7 +15,6 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hugging_face.h"
-#include "comm/thread_world.h"
 #include "mesh/mesh.h"
 #include "model_spec/model_spec.h"
 #include "report/memory.h"
@@ -137,6 +137,13 @@ class RankLoop {
                                    dp.waited.value, tp.waited.value, static_cast<double>(session_.PeakBytes().value)},
                                   at::kDouble);
     world_.AllReduce(worst, ReduceOp::kMax)->Wait();
+    int64_t resident = PeakResidentBytes().value;
+    if (request_.launch.processes()) {  // of rank 0's host: all its processes
+      const bool with_rank_zero = request_.launch.rank == request_.launch.local_rank;
+      const at::Tensor sum = at::tensor({with_rank_zero ? resident : 0}, at::kLong);
+      world_.AllReduce(sum)->Wait();
+      resident = *sum.const_data_ptr<int64_t>();
+    }
     if (!reporter_) return;
     const double* w = worst.const_data_ptr<double>();
     StepMetrics m;
@@ -154,7 +161,7 @@ class RankLoop {
     m.comm_s.dp = w[3];
     m.comm_s.tp = w[4];
     m.peak_bytes = static_cast<int64_t>(w[5]);
-    m.peak_rss_bytes = PeakResidentBytes().value;
+    m.peak_rss_bytes = resident;
     m.valid_loss = valid_loss;
     reporter_->Step(m);
   }
@@ -188,6 +195,28 @@ void PrepareRunFolder(const TrainRequest& request, const Mesh& mesh) {
   WriteFileAtomically(request.run_dir / "mesh.json", MeshJson(mesh));
 }
 
+// What rank 0 decides, or why it cannot: every rank returns the same text, or throws the same UserError.
+std::string FromRankZero(Communicator& world, const std::function<std::string()>& decide) {
+  std::string text;
+  bool wrong = false;
+  if (world.rank() == 0) {
+    try {
+      text = decide();
+    } catch (const UserError& e) {
+      text = e.what();
+      wrong = true;
+    }
+  }
+  at::Tensor head = at::tensor({static_cast<int64_t>(text.size()), static_cast<int64_t>(wrong)}, at::kLong);
+  world.Broadcast(head, 0)->Wait();
+  at::Tensor bytes = at::empty({head.const_data_ptr<int64_t>()[0]}, at::kByte);
+  if (world.rank() == 0) std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
+  world.Broadcast(bytes, 0)->Wait();
+  text.assign(reinterpret_cast<const char*>(bytes.const_data_ptr<uint8_t>()), static_cast<size_t>(bytes.numel()));
+  if (head.const_data_ptr<int64_t>()[1] != 0) throw UserError(text);
+  return text;
+}
+
 int ThreadsPerRank(const TrainOptions& options, int ranks) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, cores / ranks);
@@ -203,35 +232,48 @@ Config ResolveForTraining(Config config, int ranks) {
 }
 
 TrainOutcome Train(TrainRequest request) {
+  if (request.ranks == 0 && request.launch.processes()) request.ranks = request.launch.world;
   request.config = ResolveForTraining(std::move(request.config), request.ranks);
   const Mesh mesh(request.config.parallel);
-  for (const std::string& text : UnusedSettings(request.config)) std::fprintf(stderr, "warning: %s\n", text.c_str());
-  // Every input is looked at before anything is written or started.
-  const TrainingData data = PlanData(request.config, request.run_dir);
-  const std::optional<fs::path> resume = CheckpointToResume(request);
-  if (resume) CheckpointReader{*resume};
-  if (!request.config.model.from.empty()) OpenHuggingFaceWeights(request.config.model.from);
+  const bool lead = request.launch.rank == 0;
+  for (const std::string& text : UnusedSettings(request.config)) {
+    if (lead) std::fprintf(stderr, "warning: %s\n", text.c_str());
+  }
+  if (lead) {  // every input is looked at before anything is written or started
+    PlanData(request.config, request.run_dir);
+    if (const auto resume = CheckpointToResume(request)) CheckpointReader{*resume};
+    if (!request.config.model.from.empty()) OpenHuggingFaceWeights(request.config.model.from);
+  }
   if (request.dry_run) {
-    std::fputs(PrintConfig(request.config).c_str(), stdout);
+    if (lead) std::fputs(PrintConfig(request.config).c_str(), stdout);
     return TrainOutcome::kDone;
   }
-  PrepareRunFolder(request, mesh);
-  WriteData(request.config, data);
-  std::fprintf(stderr, "%d ranks (dp %d x tp %d), %.2f M parameters, run folder %s\n", mesh.world(),
-               mesh.Size(Axis::kDp), mesh.Size(Axis::kTp),
-               static_cast<double>(NumParameters(request.config.model)) / 1e6, request.run_dir.c_str());
-
   std::atomic<bool> interrupted{false};
-  const int threads = ThreadsPerRank(request.config.train, mesh.world());
-  const auto describe = [&](int rank) { return mesh.At(rank).Text(); };
-  RunThreadRanks(
-      mesh.world(), std::chrono::duration<double>(request.config.train.timeout_s),
-      [&](Communicator& world) {
-        at::set_num_threads(threads);
-        omp_set_num_threads(threads);  // the setting is per thread, and at:: sets it for its own pool only once
-        if (RankLoop(request, data, resume, world).Run() == TrainOutcome::kInterrupted) interrupted = true;
-      },
-      describe);
+  const int here =
+      !request.launch.processes() || request.launch.local_world == 0 ? mesh.world() : request.launch.local_world;
+  const int threads = ThreadsPerRank(request.config.train, here);
+  const auto body = [&](Communicator& world) {
+    at::set_num_threads(threads);
+    omp_set_num_threads(threads);  // the setting is per thread, and at:: sets it for its own pool only once
+    // One clock and one directory listing decide for all.
+    TrainRequest mine = request;
+    mine.run_dir = FromRankZero(world, [&] { return request.run_dir.string(); });
+    const std::string checkpoint = FromRankZero(world, [&] { return CheckpointToResume(mine).value_or("").string(); });
+    const TrainingData data = PlanData(mine.config, mine.run_dir);
+    FromRankZero(world, [&] {
+      PrepareRunFolder(mine, mesh);
+      WriteData(mine.config, data);
+      std::fprintf(stderr, "%d ranks (dp %d x tp %d), %.2f M parameters, run folder %s\n", mesh.world(),
+                   mesh.Size(Axis::kDp), mesh.Size(Axis::kTp),
+                   static_cast<double>(NumParameters(mine.config.model)) / 1e6, mine.run_dir.c_str());
+      return "";
+    });
+    const auto resume = checkpoint.empty() ? std::nullopt : std::optional<fs::path>(checkpoint);
+    if (RankLoop(mine, data, resume, world).Run() == TrainOutcome::kInterrupted) interrupted = true;
+  };
+  RunRanks(
+      request.launch, mesh.world(), std::chrono::duration<double>(request.config.train.timeout_s), body,
+      [&](int rank) { return mesh.At(rank).Text(); }, request.stop);
   return interrupted ? TrainOutcome::kInterrupted : TrainOutcome::kDone;
 }
 

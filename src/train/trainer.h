@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "config/config.h"
+#include "train/launch.h"
 
 namespace trireme {
 
@@ -18,11 +19,13 @@ struct TrainRequest {
   std::optional<std::filesystem::path> resume_from;  // a checkpoint; else the newest of the run, or a fresh start
   bool dry_run = false;                              // resolve, check, print; start nothing
   bool terminal = false;                             // standard error is a terminal: draw a progress bar
+  Launch launch;                                     // not kStartGloo or kStartMpi
   const std::atomic<bool>* stop = nullptr;  // set from a signal handler: checkpoint at the next step, then leave
 };
 
 enum class TrainOutcome { kDone, kInterrupted };
 
+// In a run of several processes, every one calls it with the same request; rank 0's run_dir and checkpoint count.
 // Throws UserError before anything starts when the configuration or its files are wrong, Error when the run fails.
 TrainOutcome Train(TrainRequest request);
 
