@@ -1,26 +1,15 @@
 // What users of the command line may rely on: exit codes, messages, and that nothing starts when the input is wrong.
 
-#include "tests/faults/program_test.h"
+#include "testing/program_test.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 namespace trireme::testing {
 
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
-
-std::vector<std::pair<int64_t, std::string>> ProgramTest::Losses(const std::string& run) const {
-  std::vector<std::pair<int64_t, std::string>> losses;
-  std::istringstream in(ReadFile(run + "/metrics.jsonl"));
-  for (std::string line; std::getline(in, line);) {
-    const auto row = nlohmann::json::parse(line);
-    losses.emplace_back(row["step"].get<int64_t>(), row["loss"].dump() + " " + row["grad_norm"].dump());
-  }
-  return losses;
-}
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/philox.h"
-#include "tests/faults/program_test.h"
+#include "testing/program_test.h"
 
 namespace trireme::testing {
 namespace {

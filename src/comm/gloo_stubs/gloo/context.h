@@ -1,7 +1,7 @@
 #pragma once
-// LibTorch carries Gloo inside but not Gloo's headers. These five declare just what ProcessGroupGloo.hpp mentions, so that
-// it compiles; nothing here is ever defined by us, and objects of these types are only made and used inside LibTorch.
-// Only gloo_transport.cc sees this folder.
+// LibTorch carries Gloo inside but not Gloo's headers. These five declare just what ProcessGroupGloo.hpp mentions, so
+// that it compiles; nothing here is ever defined by us, and objects of these types are only made and used inside
+// LibTorch. Only gloo_transport.cc sees this folder.
 
 #include <chrono>
 
