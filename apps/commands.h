@@ -12,6 +12,7 @@ void AddMesh(CLI::App& app, int& exit_code);
 void AddData(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);
 void AddGenerate(CLI::App& app, int& exit_code);
+void AddBench(CLI::App& app, int& exit_code);
 void AddDoctor(CLI::App& app, int& exit_code);
 
 }  // namespace trireme::apps

@@ -1,15 +1,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "apps/commands.h"
+#include "apps/process.h"
 #include "base/error.h"
 #include "mesh/mesh.h"
 #include "train/generate.h"
@@ -17,38 +15,6 @@
 
 namespace trireme::apps {
 namespace {
-
-// A signal handler can reach nothing else: the one mutable global of the program.
-std::atomic<bool> stop_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-extern "C" void RequestStop(int) { stop_requested.store(true); }
-
-void InstallSignalHandlers() {
-  struct sigaction action {};
-  action.sa_handler = RequestStop;
-  action.sa_flags = SA_RESTART | SA_RESETHAND;  // a second signal ends the program at once
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-Environment ReadEnvironment() {
-  Environment environment;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string_view text(*at);
-    const size_t equals = text.find('=');
-    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
-
-// This program and its arguments, to start it again as a rank.
-std::vector<std::string> OwnCommandLine() {
-  std::vector<std::string> words;
-  std::ifstream in("/proc/self/cmdline", std::ios::binary);
-  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
-  words.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
-  return words;
-}
 
 std::string DefaultRunDir(const std::string& config) {
   const std::time_t now = std::time(nullptr);
@@ -106,14 +72,13 @@ void AddTrain(CLI::App& app, int& exit_code) {
     request.run_dir = options->run_dir.empty() ? DefaultRunDir(options->config) : options->run_dir;
     request.dry_run = options->dry_run;
     request.terminal = isatty(STDERR_FILENO) != 0;
-    request.stop = &stop_requested;
     request.launch = DetectLaunch(options->backend, ReadEnvironment());
-    InstallSignalHandlers();
+    request.stop = CatchSignals();
     const Launch::Kind kind = request.launch.kind;
     if (!request.dry_run && (kind == Launch::Kind::kStartGloo || kind == Launch::Kind::kStartMpi)) {
       // All that can be wrong is said once, here, before a rank is started.
       const Config config = ResolveForTraining(request.config, request.ranks);
-      exit_code = StartRanks(request.launch, Mesh(config.parallel).world(), OwnCommandLine(), &stop_requested);
+      exit_code = StartRanks(request.launch, Mesh(config.parallel).world(), OwnCommandLine(), request.stop);
       return;
     }
     if (request.dry_run) request.launch = Launch{};

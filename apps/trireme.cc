@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   trireme::apps::AddData(app, exit_code);
   trireme::apps::AddCheckpoint(app, exit_code);
   trireme::apps::AddGenerate(app, exit_code);
+  trireme::apps::AddBench(app, exit_code);
   trireme::apps::AddDoctor(app, exit_code);
   try {
     app.parse(argc, argv);

@@ -30,6 +30,14 @@ struct StoreRendezvous final : Rendezvous {
   std::string host;  // empty: local
 };
 
+// c10d's errors carry source lines in front and advice behind.
+std::string Plain(const std::exception& error) {
+  std::string text = error.what();
+  text = text.substr(0, text.find('\n'));
+  if (text.starts_with("[/")) text = text.substr(std::min(text.size(), text.find("] ") + 2));
+  return text.substr(0, text.find(". This is typically"));
+}
+
 // The address from which this host reaches `host`: no packet is sent.
 std::string AddressTowards(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
@@ -65,8 +73,7 @@ class GlooTransfer final : public Transport::Transfer {
     try {
       complete_ = work_->wait();
     } catch (const std::exception& e) {
-      const std::string what = e.what();
-      throw PeerGone(peer_, what.substr(0, what.find('\n')));
+      throw PeerGone(peer_, Plain(e));
     }
     return complete_;
   }
@@ -178,8 +185,7 @@ class GlooTransport final : public Transport {
       const std::lock_guard lock(post_);  // c10d numbers its operations without a lock
       return std::make_unique<GlooTransfer>(start(tensor), peer);
     } catch (const std::exception& e) {
-      const std::string what = e.what();
-      throw PeerGone(peer, what.substr(0, what.find('\n')));
+      throw PeerGone(peer, Plain(e));
     }
   }
 
@@ -259,10 +265,9 @@ std::shared_ptr<Rendezvous> Rendezvous::Tcp(const std::string& host, int port, b
   try {
     rendezvous->store = c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& e) {
-    const std::string what = e.what();
     throw CommError(serve
                         ? fmt::format("cannot listen at {}:{} (MASTER_ADDR, MASTER_PORT): {}; is the port in use?",
-                                      host, port, what.substr(0, what.find('\n')))
+                                      host, port, Plain(e))
                         : fmt::format("rank 0 did not come up at {}:{} (MASTER_ADDR, MASTER_PORT) within {} s; see its "
                                       "own message",
                                       host, port, timeout.count()));
@@ -289,9 +294,7 @@ std::unique_ptr<Communicator> JoinGloo(const std::shared_ptr<Rendezvous>& rendez
   } catch (const CommError&) {
     throw;
   } catch (const std::exception& e) {
-    const std::string what = e.what();
-    throw CommError(fmt::format("[rank {}] joining {} ranks over gloo: {}", options.rank, options.size,
-                                what.substr(0, what.find('\n'))));
+    throw CommError(fmt::format("[rank {}] joining {} ranks over gloo: {}", options.rank, options.size, Plain(e)));
   }
 }
 

@@ -96,16 +96,38 @@ class Executor {
     deadline_ = Transport::Clock::now() + std::chrono::duration_cast<Transport::Clock::duration>(world_.timeout);
     op_ = &op;
     if (const auto reason = transport_.AbortReason()) throw AbortedError(fmt::format("{}: {}", op_->text, *reason));
-    if (op.call.kind == OpKind::kSendRecv) {
-      PointToPoint(op);
-    } else {
-      Collective(op);
-    }
+    Explained(op, [&] {
+      if (op.call.kind == OpKind::kSendRecv) {
+        PointToPoint(op);
+      } else {
+        Collective(op);
+      }
+    });
     op.call.in = op.call.out = at::Tensor();
   }
 
   // Sends and receives leave at once; Run waits for them.
   void Start(PeerOp& op) {
+    Explained(op, [&] { StartMessage(op); });
+  }
+
+ private:
+  // A lost peer, as a CommError with everything a user needs.
+  template <class Body>
+  void Explained(const PeerOp& op, Body body) {
+    try {
+      body();
+    } catch (const PeerGone& gone) {
+      // A rank that failed says why before it goes: its reason is the better one, if it comes.
+      for (int i = 0; i < 20 && !transport_.AbortReason(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      if (const auto reason = transport_.AbortReason()) throw AbortedError(fmt::format("{}: {}", op.text, *reason));
+      throw CommError(fmt::format("{}: lost {}: {}", op.text, world_.RankText(gone.peer()), gone.what()));
+    }
+  }
+
+  void StartMessage(PeerOp& op) {
     const Call& call = op.call;
     const bool send = call.in.defined();
     const int peer = group_.ranks[size_t(call.peer)];
@@ -123,7 +145,6 @@ class Executor {
     }
   }
 
- private:
   int n() const { return static_cast<int>(group_.ranks.size()); }
   int Peer(int member) const { return group_.ranks[size_t(member)]; }
 
@@ -135,23 +156,15 @@ class Executor {
 
   // Ends in success or a CommError with everything a user needs.
   void Await(Transfers& transfers, const std::function<std::string()>& missing) {
-    try {
-      const Transport::Outcome outcome = transport_.Wait(transfers, deadline_);
-      if (outcome == Transport::Outcome::kComplete) return;
-      if (outcome == Transport::Outcome::kAborted) {
-        throw AbortedError(fmt::format("{}: {}", op_->text, transport_.AbortReason().value_or("aborted")));
-      }
-      throw CommError(
-          fmt::format("{}: expected all {} members within {} s (train.timeout_s), missing: {}; see what they did last, "
-                      "or raise train.timeout_s if they are only slow",
-                      op_->text, op_->call.kind == OpKind::kSendRecv ? 2 : n(), world_.timeout.count(), missing()));
-    } catch (const PeerGone& gone) {
-      // A rank that failed says why before it goes: its reason is the better one, if it comes.
-      for (int i = 0; i < 20 && !transport_.AbortReason(); ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      if (const auto reason = transport_.AbortReason()) throw AbortedError(fmt::format("{}: {}", op_->text, *reason));
-      throw CommError(fmt::format("{}: lost {}: {}", op_->text, world_.RankText(gone.peer()), gone.what()));
+    const Transport::Outcome outcome = transport_.Wait(transfers, deadline_);
+    if (outcome == Transport::Outcome::kComplete) return;
+    if (outcome == Transport::Outcome::kAborted) {
+      throw AbortedError(fmt::format("{}: {}", op_->text, transport_.AbortReason().value_or("aborted")));
     }
+    throw CommError(
+        fmt::format("{}: expected all {} members within {} s (train.timeout_s), missing: {}; see what they did last, "
+                    "or raise train.timeout_s if they are only slow",
+                    op_->text, op_->call.kind == OpKind::kSendRecv ? 2 : n(), world_.timeout.count(), missing()));
   }
 
   void Mismatch(const std::string& differ, const std::vector<std::string>& texts, const std::vector<int>& members) {
