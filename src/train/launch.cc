@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <c10/util/Exception.h>
+
 #include <charconv>
 #include <condition_variable>
 #include <csignal>
@@ -159,16 +161,23 @@ class EndWaits {
   std::thread thread_;
 };
 
+std::string RankText(int rank, const std::function<std::string(int)>& describe) {
+  const std::string where = describe(rank);
+  return fmt::format("rank {}{}{}", rank, where.empty() ? "" : " ", where);
+}
+
 // A message that names the rank already is left alone.
 [[noreturn]] void RethrowWithRank(int rank, const std::function<std::string(int)>& describe) {
   try {
     throw;
   } catch (const UserError&) {
     throw;
+  } catch (const c10::Error& e) {  // what() would carry a stack of addresses
+    throw Error(fmt::format("[{}] {}", RankText(rank, describe), e.what_without_backtrace()));
   } catch (const std::exception& e) {
     const std::string what = e.what();
     if (what.starts_with("[rank ")) throw;
-    throw Error(fmt::format("[rank {} {}] {}", rank, describe(rank), what));
+    throw Error(fmt::format("[{}] {}", RankText(rank, describe), what));
   }
 }
 
@@ -201,7 +210,18 @@ void RunAsRank(const std::function<std::unique_ptr<Communicator>()>& join, int r
 void RunRanks(const Launch& launch, int ranks, std::chrono::duration<double> timeout,
               const std::function<void(Communicator& world)>& body, const std::function<std::string(int)>& describe,
               const std::atomic<bool>* stop) {
-  if (launch.kind == Launch::Kind::kThreads) return RunThreadRanks(ranks, timeout, body, describe);
+  if (launch.kind == Launch::Kind::kThreads) {
+    return RunThreadRanks(
+        ranks, timeout,
+        [&](Communicator& world) {
+          try {
+            body(world);
+          } catch (...) {
+            RethrowWithRank(world.rank(), describe);
+          }
+        },
+        describe);
+  }
   if (launch.kind == Launch::Kind::kMpi) {
     MpiWorld mpi;
     if (mpi.size() != launch.world || mpi.rank() != launch.rank) {

@@ -1,7 +1,7 @@
 #include "trireme/distributed_data_parallel.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -122,7 +122,10 @@ class DistributedDataParallel::Reducer {
       int64_t at = 0;
       for (const size_t i : bucket.parameters) {
         const at::Tensor& t = parameters_[i].tensor;
-        parameters_[i].view = bucket.flat.narrow(0, at, t.numel()).view(t.sizes());
+        // Not a view in autograd's eyes: optimizers detach gradients in place, which views refuse.
+        parameters_[i].view = at::from_blob(
+            static_cast<char*>(bucket.flat.data_ptr()) + at * static_cast<int64_t>(t.element_size()), t.sizes(),
+            [flat = bucket.flat](void*) {}, bucket.flat.options());
         at += t.numel();
       }
     }

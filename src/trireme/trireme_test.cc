@@ -96,15 +96,10 @@ void CompareWithOneRank(const Case& c, torch::IntArrayRef sample) {
     DistributedDataParallel ddp(module, rank.world,
                                 {.bucket = Bytes(c.bucket_bytes), .first_bucket = Bytes(c.bucket_bytes)});
     if (c.bucket_bytes < 1000) EXPECT_GE(ddp.buckets(), 3u);
+    torch::optim::SGD optimizer(module->parameters(), 0.1);
     const int64_t part = 12 / c.ranks, micro = part / c.accumulate;
     for (int step = 0; step < 2; ++step) {
-      for (auto& p : module->parameters()) {
-        if (c.drop_grads) {
-          p.mutable_grad().reset();
-        } else if (p.grad().defined()) {
-          p.mutable_grad().zero_();
-        }
-      }
+      optimizer.zero_grad(c.drop_grads);
       const torch::Tensor x = Fixed(sizes, step);
       const auto backward = [&](int m) {
         const int64_t first = rank.world.rank() * part + m * micro;
