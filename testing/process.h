@@ -28,7 +28,7 @@ class Process {
 
   void Kill(int signal) const;
   // Waits; a child that outlasts `limit` is killed and fails the test.
-  Outcome Wait(std::chrono::seconds limit = std::chrono::seconds(60));
+  Outcome Wait(std::chrono::seconds limit = std::chrono::seconds(300));
 
  private:
   pid_t pid_ = -1;
