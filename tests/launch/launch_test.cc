@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -41,6 +44,24 @@ std::vector<pid_t> Alive(const std::string& folder) {
   }
   return alive;
 }
+
+// A port that somebody listens on, until it goes out of scope.
+struct Listener {
+  Listener() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    socklen_t size = sizeof address;
+    auto* plain = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_TRUE(::bind(fd, plain, size) == 0 && ::listen(fd, 1) == 0 && ::getsockname(fd, plain, &size) == 0);
+    port = std::to_string(ntohs(address.sin_port));
+  }
+  ~Listener() { ::close(fd); }
+  Listener(const Listener&) = delete;
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string port;
+};
+
+std::string FreePort() { return Listener().port; }
 
 void ExpectNobodyLeft(const std::string& folder) {
   for (int i = 0; i < 100 && !Alive(folder).empty(); ++i) std::this_thread::sleep_for(milliseconds(50));
@@ -81,12 +102,13 @@ TEST_F(LaunchTest, EveryWayGivesTheSameLosses) {
 TEST_F(LaunchTest, TorchrunsVariables) {
   WriteConfig("train: { steps: 12 }\n");
   ASSERT_EQ(Start("threads", "threads").Wait().exit_code, 0);
+  const std::string port = "MASTER_PORT=" + FreePort();
   std::vector<std::unique_ptr<Process>> ranks;
   for (int rank = 0; rank < 4; ++rank) {
     ranks.push_back(std::make_unique<Process>(
         ProgramPath(), Train("torchrun"),
         std::vector<std::string>{"RANK=" + std::to_string(rank), "WORLD_SIZE=4", "LOCAL_RANK=" + std::to_string(rank),
-                                 "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29731"}));
+                                 "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1", port}));
   }
   for (auto& rank : ranks) {
     const Outcome outcome = rank->Wait();
@@ -126,17 +148,12 @@ TEST_F(LaunchTest, ContradictingVariablesAreNamed) {
 
 TEST_F(LaunchTest, ABusyPortIsNamed) {
   WriteConfig();
-  Process server("sh", {"-c",
-                        "exec perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "
-                        "\"0.0.0.0\", LocalPort => 29733) or die; sleep 60'"});
-  std::this_thread::sleep_for(milliseconds(500));
-  const Outcome outcome =
-      Process(ProgramPath(), Train("run"), {"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29733"})
-          .Wait();
-  server.Kill(SIGKILL);
-  server.Wait();
+  const Listener busy;
+  const Outcome outcome = Process(ProgramPath(), Train("run"),
+                                  {"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + busy.port})
+                              .Wait();
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("127.0.0.1:29733"));
+  EXPECT_THAT(outcome.output, HasSubstr("127.0.0.1:" + busy.port));
   EXPECT_THAT(outcome.output, HasSubstr("in use"));
 }
 
