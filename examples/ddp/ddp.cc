@@ -9,9 +9,7 @@ struct NetImpl : torch::nn::Module {
     conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 8, 3).padding(1)));
     head = register_module("head", torch::nn::Linear(8 * 8 * 8, 2));
   }
-  torch::Tensor forward(torch::Tensor x) {
-    return head(torch::max_pool2d(torch::relu(conv(x)), 2).flatten(1));
-  }
+  torch::Tensor forward(torch::Tensor x) { return head(torch::max_pool2d(torch::relu(conv(x)), 2).flatten(1)); }
   torch::nn::Conv2d conv{nullptr};
   torch::nn::Linear head{nullptr};
 };
