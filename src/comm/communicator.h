@@ -37,7 +37,6 @@ class Work {
   virtual ~Work() = default;
   // Orders the caller after the operation (on CPU: blocks until it is complete). Throws CommError. Idempotent.
   virtual void Wait() = 0;
-  virtual bool Done() const = 0;
 };
 using WorkPtr = std::unique_ptr<Work>;
 

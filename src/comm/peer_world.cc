@@ -562,7 +562,6 @@ class PeerWork final : public Work {
     }
     if (op_->error) std::rethrow_exception(op_->error);
   }
-  bool Done() const override { return waited_; }
 
  private:
   std::shared_ptr<Queue> queue_;

@@ -36,7 +36,6 @@ class RecordingWork final : public Work {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     recorder_.Add(group_, op_, {.waited = Seconds(waited.count())});
   }
-  bool Done() const override { return inner_->Done(); }
 
  private:
   WorkPtr inner_;

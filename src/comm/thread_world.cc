@@ -127,7 +127,6 @@ class ThreadWork final : public Work {
       throw internal::AbortedError(fmt::format("{}: {}", text_, view_->world->Reason()));
   }
 
-  bool Done() const override { return waited_ || op_->complete || op_->failed || view_->world->aborted; }
 
  private:
   static constexpr int kSpins = 200;
