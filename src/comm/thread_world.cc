@@ -127,7 +127,6 @@ class ThreadWork final : public Work {
       throw internal::AbortedError(fmt::format("{}: {}", text_, view_->world->Reason()));
   }
 
-
  private:
   static constexpr int kSpins = 200;
 
