@@ -16,15 +16,7 @@ extern "C" void RequestStop(int) { stop_requested.store(true); }
 
 }  // namespace
 
-Environment ReadEnvironment() {
-  Environment environment;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string_view text(*at);
-    const size_t equals = text.find('=');
-    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
+Environment ReadEnvironment() { return ParseEnvironment(environ); }
 
 std::vector<std::string> OwnCommandLine() {
   std::vector<std::string> words;

@@ -69,6 +69,16 @@ Launch Gloo(Launch launch, const Variables& v) {
 
 }  // namespace
 
+Environment ParseEnvironment(const char* const* block) {
+  Environment environment;
+  for (; *block != nullptr; ++block) {
+    const std::string_view text(*block);
+    const size_t equals = text.find('=');
+    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
 Launch DetectLaunch(const std::string& backend, const Environment& environment) {
   const Variables v(environment);
   Launch launch;

@@ -16,6 +16,7 @@ namespace trireme {
 
 // Environment variables by name; only apps/ reads the real ones.
 using Environment = std::map<std::string, std::string>;
+Environment ParseEnvironment(const char* const* block);  // "NAME=value" ..., ended by null: as in environ
 
 struct Launch {
   enum class Kind {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <string_view>
+#include <string>
 
 #include "train/launch.h"
 
@@ -11,13 +11,7 @@ namespace trireme {
 
 int RunDistributed(const RunOptions& options, const std::function<void(Communicator& world)>& body) {
   try {
-    Environment environment;
-    for (char** at = environ; *at != nullptr; ++at) {
-      const std::string_view text(*at);
-      const size_t equals = text.find('=');
-      if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-    const Launch launch = DetectLaunch("auto", environment);
+    const Launch launch = DetectLaunch("auto", ParseEnvironment(environ));
     RunRanks(
         launch, launch.processes() ? launch.world : options.ranks, options.timeout, body,
         [](int) { return std::string(); }, nullptr);
