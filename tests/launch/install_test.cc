@@ -20,7 +20,7 @@ TEST_F(InstallTest, TheExampleBuildsAndLearns) {
   };
   run("cmake", {"--install", TRIREME_BUILD, "--prefix", Path("prefix")});
   std::filesystem::copy(std::filesystem::path(TRIREME_SOURCE) / "examples/ddp", Path("ddp"));
-  run("cmake", {"-S", Path("ddp"), "-B", Path("ddp/build"), "-DCMAKE_PREFIX_PATH=" + Path("prefix"),
+  run("cmake", {"-G", "Ninja", "-S", Path("ddp"), "-B", Path("ddp/build"), "-DCMAKE_PREFIX_PATH=" + Path("prefix"),
                 "-DCMAKE_BUILD_TYPE=Release"});
   run("cmake", {"--build", Path("ddp/build")});
   const auto last_loss = [](const std::string& output) {
