@@ -5,7 +5,14 @@
 
 #include "comm/reduce.h"
 
-namespace trireme::internal {
+namespace trireme {
+
+std::string DescribeRank(int world_rank, const std::function<std::string(int)>& describe) {
+  const std::string where = describe ? describe(world_rank) : "";
+  return fmt::format("rank {}{}{}", world_rank, where.empty() ? "" : " ", where);
+}
+
+namespace internal {
 
 std::string CallText(const Call& call) {
   std::string text(call.name);
@@ -33,9 +40,20 @@ std::string CallsDiffer(const Call& a, const Call& b) {
   return "";
 }
 
-std::string DescribeRank(int world_rank, const std::function<std::string(int)>& describe) {
-  const std::string where = describe ? describe(world_rank) : "";
-  return fmt::format("rank {}{}{}", world_rank, where.empty() ? "" : " ", where);
+std::string Agreement(const Call& call) {
+  std::string text =
+      fmt::format("{} {} {} {}", static_cast<int>(call.kind), call.root, static_cast<int>(call.reduce), call.text);
+  const at::Tensor& t = call.tensor();
+  if (!t.defined()) return text;
+  text += c10::toString(t.scalar_type());
+  for (int64_t d = call.kind == OpKind::kAllToAll ? 1 : 0; d < t.dim(); ++d) text += fmt::format(",{}", t.size(d));
+  return text;
+}
+
+std::string MismatchText(std::string_view differ, const std::vector<std::pair<std::string, std::string>>& members) {
+  std::string text = fmt::format("expected the same call on every member, but {}:", differ);
+  for (const auto& [rank, call] : members) text += fmt::format(" {}: {};", rank, call);
+  return text + " make all members issue the same operations in the same order";
 }
 
 std::string OpText(const std::string& rank_text, const Call& own, const std::string& group, uint64_t sequence) {
@@ -121,4 +139,5 @@ std::unique_ptr<Communicator> CallCommunicator::Split(const std::vector<std::vec
   return IssueSplit({.name = "split", .kind = OpKind::kSplit, .text = std::move(text)}, groups, mine, mine_rank, name);
 }
 
-}  // namespace trireme::internal
+}  // namespace internal
+}  // namespace trireme

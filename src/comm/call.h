@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -34,6 +35,12 @@ std::string CallText(const Call& call);
 // Empty where two members' calls of one collective (or a send and its recv) fit together, else what differs.
 // All_to_all's row counts are compared by the back end.
 std::string CallsDiffer(const Call& a, const Call& b);
+
+// The same rule for members that cannot see each other's calls: equal exactly where CallsDiffer is empty.
+std::string Agreement(const Call& call);
+// What an error says when calls do not fit: "expected the same call on every member, but {differ}: rank 0: ...; ...".
+// members: each one's rank text and call text.
+std::string MismatchText(std::string_view differ, const std::vector<std::pair<std::string, std::string>>& members);
 
 // A communicator whose methods become one checked Call each. Arguments that cannot be right (a root outside the group,
 // sizes that do not fit, a tensor that is not contiguous) throw CommError at once.
@@ -63,8 +70,6 @@ class CallCommunicator : public Communicator {
   WorkPtr CheckAndIssue(Call call);
 };
 
-// "rank 3 (dp1 tp1)"; describe may be empty.
-std::string DescribeRank(int world_rank, const std::function<std::string(int)>& describe);
 // "[rank 3 (..)] all_reduce Float[4] sum in group 'tp', sequence number 7"
 std::string OpText(const std::string& rank_text, const Call& own, const std::string& group, uint64_t sequence);
 

@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,6 +29,9 @@ class CommError : public Error {
  public:
   using Error::Error;
 };
+
+// How errors and logs name a rank: "rank 3 dp1 tp1". describe gives what follows the number, and may be empty.
+std::string DescribeRank(int world_rank, const std::function<std::string(int)>& describe);
 
 enum class ReduceOp { kSum, kMax, kMin };
 

@@ -29,7 +29,7 @@ void Check(int code, const char* what) {
 class MpiTransfer final : public Transport::Transfer {
  public:
   ~MpiTransfer() override {
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);  // forgotten: see Transport::Transfer
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);  // never completed
   }
   MPI_Request request = MPI_REQUEST_NULL;
 };

@@ -78,7 +78,7 @@ struct View {
   int rank = 0;
   std::function<std::string(int)> describe;
 
-  std::string RankText(int member) const { return internal::DescribeRank(group->ranks[size_t(member)], describe); }
+  std::string RankText(int member) const { return DescribeRank(group->ranks[size_t(member)], describe); }
 };
 
 void RunChunks(ThreadGroup& group, ThreadOp& op, int64_t limit) {
@@ -254,11 +254,11 @@ class ThreadCommunicator final : public internal::CallCommunicator {
       if (op.chunks == 0) op.complete = true;
       op.ready = true;
     } else {
-      op.error = fmt::format("expected the same call on every member, but {}:", mismatch);
+      std::vector<std::pair<std::string, std::string>> sides;
       for (size_t i = 0; i < op.members.size(); ++i) {
-        op.error += fmt::format(" {}: {};", view_->RankText(op.members[i]), internal::CallText(op.entries[i]));
+        sides.emplace_back(view_->RankText(op.members[i]), internal::CallText(op.entries[i]));
       }
-      op.error += " make all members issue the same operations in the same order";
+      op.error = internal::MismatchText(mismatch, sides);
       op.failed = true;
     }
     view_->group->changed.notify_all();

@@ -29,8 +29,8 @@ class Transport {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // One message under way. Its memory must live until it is complete; one that never completes (a peer is missing) must
-  // be given to Forget.
+  // One message under way. Its memory must live until it is complete: for one that never completes (a peer is missing),
+  // as long as the transport.
   class Transfer {
    public:
     virtual ~Transfer() = default;

@@ -98,7 +98,7 @@ Launch DetectLaunch(const std::string& backend, const Environment& environment) 
     CheckRank(launch, "RANK", "WORLD_SIZE");
     return Gloo(launch, v);
   }
-  if (by_mpi || (slurm && backend != "thread")) {
+  if (by_mpi || slurm) {
     const char *rank = open_mpi ? "OMPI_COMM_WORLD_RANK"
                        : mpich  ? "PMI_RANK"
                                 : "SLURM_PROCID",
@@ -108,7 +108,7 @@ Launch DetectLaunch(const std::string& backend, const Environment& environment) 
                *local = open_mpi ? "OMPI_COMM_WORLD_LOCAL_RANK"
                         : mpich  ? "MPI_LOCALRANKID"
                                  : "SLURM_LOCALID";
-    launch.launcher = open_mpi || mpich ? "mpirun" : "srun";
+    launch.launcher = by_mpi ? "mpirun" : "srun";
     launch.rank = v.Number(rank, 0);
     launch.world = v.Number(world, 1);
     launch.local_rank = v.Number(local, 0);
@@ -171,11 +171,6 @@ class EndWaits {
   std::thread thread_;
 };
 
-std::string RankText(int rank, const std::function<std::string(int)>& describe) {
-  const std::string where = describe(rank);
-  return fmt::format("rank {}{}{}", rank, where.empty() ? "" : " ", where);
-}
-
 // A message that names the rank already is left alone.
 [[noreturn]] void RethrowWithRank(int rank, const std::function<std::string(int)>& describe) {
   try {
@@ -183,11 +178,11 @@ std::string RankText(int rank, const std::function<std::string(int)>& describe) 
   } catch (const UserError&) {
     throw;
   } catch (const c10::Error& e) {  // what() would carry a stack of addresses
-    throw Error(fmt::format("[{}] {}", RankText(rank, describe), e.what_without_backtrace()));
+    throw Error(fmt::format("[{}] {}", DescribeRank(rank, describe), e.what_without_backtrace()));
   } catch (const std::exception& e) {
     const std::string what = e.what();
     if (what.starts_with("[rank ")) throw;
-    throw Error(fmt::format("[{}] {}", RankText(rank, describe), what));
+    throw Error(fmt::format("[{}] {}", DescribeRank(rank, describe), what));
   }
 }
 
